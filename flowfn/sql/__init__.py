@@ -1,0 +1,1 @@
+"""One operation in one transaction, blocking or awaited."""
