@@ -1,0 +1,386 @@
+"""Threads kept in this process's memory: dicts and a lock, nothing on disk.
+
+Values are kept encoded, as every saver keeps them, so that a run here sees what it would see after a restart. A save
+that fails half-way is taken back from a journal of what each change replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, ParamSpec, TypeVar
+
+from flowfn.checkpoint.base import (
+    FORGOTTEN,
+    AbandonQuestions,
+    CallRow,
+    CopyRun,
+    ForgetCalls,
+    Memory,
+    Place,
+    QuestionRow,
+    RunRow,
+    Save,
+    SaveCall,
+    SaveCheckpoint,
+    SaveQuestion,
+    SaveRun,
+    SaveWrites,
+    ThreadRow,
+    UseAnswer,
+    question_id,
+)
+from flowfn.checkpoint.medium import After, Cut, Outline
+from flowfn.checkpoint.rows import (
+    RunMemory,
+    StoredCheckpoint,
+    StoredWrite,
+    Unpacked,
+    checkpoint_tuple,
+    run_of,
+    stored_checkpoint,
+    unpacked,
+)
+from flowfn.checkpoint.rowsaver import RowSaver
+from flowfn.checkpoint.spaces import NOWHERE, Journal, KeptThread, Space, in_order
+from flowfn.errors import StoreConflictError, UnknownCheckpointError
+from flowfn.serde.base import Serializer
+from flowfn.sql.base import Op, Query
+from flowfn.types import Status
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NAME = "memory://"
+
+
+def _operation(body: Callable[P, T]) -> Callable[P, Op[T]]:
+    """An operation that asks nothing of anybody; its body runs when the operation does, under the lock."""
+
+    @functools.wraps(body)
+    def op(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
+        return body(*args, **kwargs)
+        yield Query("")
+
+    return op
+
+
+class InMemorySaver(RowSaver):
+    """Threads that live as long as this object. For tests, notebooks, and flows that need no restart."""
+
+    is_instant = True
+
+    def __init__(self, serde: Serializer | None = None) -> None:
+        super().__init__(serde)
+        self._lock = threading.RLock()
+        self._kept: dict[str, KeptThread] = {}
+
+    def _do(self, op: Op[T], *, write: bool = False) -> T:
+        with self._lock:
+            try:
+                next(op)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+        raise AssertionError("an operation in memory asks no queries")
+
+    async def _ado(self, op: Op[T], *, write: bool = False) -> T:
+        return self._do(op)
+
+    def load(self, place: Place, checkpoint: str | None = None) -> Memory:
+        # As in `RowSaver`, without the generators: every run begins here.
+        with self._lock:
+            thread, space = self._kept.get(place.thread), self._space(place)
+            stored = space.checkpoints.get(space.newest or "" if checkpoint is None else checkpoint)
+            if stored is None and checkpoint is not None:
+                raise UnknownCheckpointError(place.thread, checkpoint)
+            if thread is None or stored is None:
+                return Memory(None if thread is None else thread.row, None, None, (), ())
+            row, found = thread.row, unpacked(stored, self.serde)
+            values, writes = space.values_of(found), space.writes_of(stored.id)
+            run = thread.run_of(space, found.run) if found.run in space.runs else (None, (), ())
+        return Memory(row, checkpoint_tuple(found, values, writes, self.serde), *run)
+
+    @_operation
+    def _load(self, place: Place, checkpoint: str | None) -> Memory:
+        return self.load(place, checkpoint)
+
+    def save(self, saves: Sequence[Save]) -> None:
+        if len(saves) == 1 and type(saves[0]) is SaveCall:
+            # By far the most frequent, and one atomic step of a dict.
+            self._save_call(saves[0], None)
+            return
+        journal = Journal()
+        with self._lock:
+            try:
+                for save in saves:
+                    _APPLY[type(save)](self, save, journal)
+            except BaseException:
+                journal.take_back()
+                raise
+
+    def save_now(self, saves: Sequence[Save]) -> bool:
+        self.save(saves)
+        return True
+
+    @_operation
+    def _save(self, saves: Sequence[Save]) -> None:
+        self.save(saves)
+
+    # --- what is read
+
+    def _space(self, place: Place) -> Space:
+        thread = self._kept.get(place.thread)
+        return NOWHERE if thread is None else thread.spaces.get(place.ns, NOWHERE)
+
+    @_operation
+    def _thread(self, thread: str) -> ThreadRow | None:
+        found = self._kept.get(thread)
+        return None if found is None else found.row
+
+    @_operation
+    def _stored(self, place: Place, id: str | None) -> StoredCheckpoint | None:
+        space = self._space(place)
+        return space.checkpoints.get(space.newest or "" if id is None else id)
+
+    @_operation
+    def _stored_after(self, thread: str | None, ns: str | None, after: After, limit: int) -> list[StoredCheckpoint]:
+        threads = self._kept.values() if thread is None else filter(None, [self._kept.get(thread)])
+        found = (
+            stored
+            for kept in threads
+            for name, space in kept.spaces.items()
+            if ns is None or name == ns
+            for stored in space.checkpoints.values()
+            if (stored.id, *stored.place) < after
+        )
+        return heapq.nlargest(limit, found, key=lambda stored: (stored.id, *stored.place))
+
+    @_operation
+    def _values(self, found: Unpacked) -> dict[str, bytes]:
+        return self._space(found.stored.place).values_of(found)
+
+    @_operation
+    def _writes(self, place: Place, checkpoint: str) -> list[StoredWrite]:
+        return self._space(place).writes_of(checkpoint)
+
+    @_operation
+    def _run(self, place: Place, run: str) -> RunMemory | None:
+        space = self._space(place)
+        return self._kept[place.thread].run_of(space, run) if run in space.runs else None
+
+    @_operation
+    def _runs(self, place: Place, limit: int) -> list[RunRow]:
+        return heapq.nlargest(limit, self._space(place).runs.values(), key=itemgetter(0))
+
+    @_operation
+    def _calls(self, place: Place, run: str) -> list[CallRow]:
+        return in_order(self._space(place).calls.get(run, {}))
+
+    @_operation
+    def _threads(self, status: Status | None, flow: str | None, limit: int) -> list[ThreadRow]:
+        rows = (kept.row for kept in self._kept.values() if kept.row is not None)
+        fit = (row for row in rows if status in (None, row.status) and flow in (None, row.flow))
+        return heapq.nlargest(limit, fit, key=lambda row: row.updated)
+
+    @_operation
+    def _question(self, thread: str, id: str) -> QuestionRow | None:
+        found = self._kept.get(thread)
+        return None if found is None else found.questions.get(id)
+
+    @_operation
+    def _open(self, thread: str | None, limit: int) -> list[tuple[str, QuestionRow]]:
+        threads = self._kept if thread is None else {thread: self._kept.get(thread, KeptThread())}
+        rows = ((name, kept.questions[id]) for name, kept in threads.items() for id in kept.open)
+        return heapq.nsmallest(limit, rows, key=lambda found: found[1].asked)
+
+    # --- what is written
+
+    @_operation
+    def _write(self, place: Place, checkpoint: str, writes: Sequence[StoredWrite]) -> None:
+        rows = self._grown(place)[1].writes.setdefault(checkpoint, {})
+        for write in writes:
+            if write.slot < 0:
+                rows[write.task, write.slot] = write
+            else:
+                rows.setdefault((write.task, write.slot), write)
+
+    @_operation
+    def _record(self, thread: str, answers: Mapping[str, bytes], by: str | None, note: str | None) -> None:
+        kept, now = self._kept[thread], time.time()
+        for id, blob in answers.items():
+            row = kept.questions[id]
+            kept.questions[id] = row._replace(state="answered", answer=blob, by=by, note=note, answered=now)
+            kept.open.pop(id, None)
+
+    @_operation
+    def _delete(self, thread: str) -> None:
+        self._kept.pop(thread, None)
+
+    # --- copied, and made smaller
+
+    @_operation
+    def _namespaces(self, thread: str) -> list[str]:
+        kept = self._kept.get(thread, KeptThread())
+        return sorted(ns for ns, space in kept.spaces.items() if space.checkpoints or space.runs)
+
+    @_operation
+    def _outlines(self, place: Place) -> list[Outline]:
+        rows = self._space(place).checkpoints.values()
+        return [Outline(row.id, row.parent, run_of(self.serde.loads(row.metadata))) for row in rows]
+
+    @_operation
+    def _value_keys(self, place: Place) -> list[tuple[str, Any, str]]:
+        return [(*key, checkpoint) for key, stored in self._space(place).values.items() for checkpoint in stored]
+
+    @_operation
+    def _threads_with(self, run: str) -> list[str]:
+        def has(space: Space) -> bool:
+            rows = space.checkpoints.values()
+            return run in space.runs or any(run_of(self.serde.loads(row.metadata)) == run for row in rows)
+
+        return [name for name, kept in self._kept.items() if any(map(has, kept.spaces.values()))]
+
+    @_operation
+    def _cut(self, place: Place, cut: Cut) -> None:
+        thread, space = self._grown(place)
+        for channel, version, old, new in cut.homes:
+            stored = space.values[channel, version]
+            stored[new] = stored[old]
+        for channel, version, checkpoint in cut.values:
+            stored = space.values[channel, version]
+            del stored[checkpoint]
+            if not stored:
+                del space.values[channel, version]
+        for id in cut.checkpoints:
+            space.checkpoints.pop(id)
+            space.writes.pop(id, None)
+        space.newest = max(space.checkpoints, default=None)
+        for id, parent in cut.parents.items():
+            space.checkpoints[id] = space.checkpoints[id]._replace(parent=parent)
+        for run in cut.runs:
+            space.runs.pop(run)
+            space.calls.pop(run)
+            for id in space.asked.pop(run, ()):
+                thread.questions.pop(id)
+                thread.open.pop(id, None)
+
+    @_operation
+    def _stand_at(self, thread: str, row: RunRow | None) -> None:
+        kept = self._kept[thread]
+        if row is None or kept.row is None:
+            kept.row = None
+        else:
+            kept.row = kept.row._replace(flow=row.flow, status=row.status, run=row.id)
+
+    @_operation
+    def _copy(self, source: str, target: str) -> None:
+        self._kept[target] = self._kept[source].copy(target, time.time())
+
+    def _grown(self, place: Place) -> tuple[KeptThread, Space]:
+        """The thread and namespace, made if there were none; an empty one is as good as none."""
+        thread = self._kept.get(place.thread)
+        if thread is None:
+            thread = self._kept[place.thread] = KeptThread()
+        space = thread.spaces.get(place.ns)
+        if space is None:
+            space = thread.spaces[place.ns] = Space()
+        return thread, space
+
+    # --- how each save is applied
+
+    def _save_call(self, save: SaveCall, journal: Journal | None) -> None:
+        place, run, row = save
+        calls = self._space(place).calls.get(run)
+        if calls is None or calls.setdefault(row[0], row) is not row:
+            raise StoreConflictError(NAME, place.thread)
+        if journal is not None:
+            journal.append((calls.pop, (row[0], None)))
+
+    def _save_run(self, save: SaveRun, journal: Journal) -> None:
+        place, row = save
+        thread, space = self._grown(place)
+        journal.set(space.runs, row.id, row)
+        if row.id not in space.calls:
+            journal.set(space.calls, row.id, {})
+        if not place.ns:
+            journal.append((setattr, (thread, "row", thread.row)))
+            thread.row = ThreadRow(place.thread, row.flow, row.status, row.id, time.time())
+
+    def _save_checkpoint(self, save: SaveCheckpoint, journal: Journal) -> None:
+        stored = stored_checkpoint(save.place, save.checkpoint, save.metadata, save.parent, self.serde)
+        _, space = self._grown(save.place)
+        journal.set(space.checkpoints, stored.id, stored)
+        if space.newest is None or stored.id > space.newest:
+            journal.append((setattr, (space, "newest", space.newest)))
+            space.newest = stored.id
+        versions = save.checkpoint["channel_versions"]
+        for channel, blob in save.values.items():
+            rows = space.values.setdefault((channel, versions[channel]), {})
+            journal.set(rows, stored.id, blob)
+
+    def _save_writes(self, save: SaveWrites, journal: Journal) -> None:
+        rows = self._grown(save.place)[1].writes.setdefault(save.checkpoint, {})
+        for key in [key for key in rows if key[0] == save.task]:
+            journal.drop(rows, key)
+        for slot, (channel, blob) in enumerate(save.writes):
+            journal.set(rows, (save.task, slot), StoredWrite(save.task, slot, channel, blob, save.path))
+
+    def _save_question(self, save: SaveQuestion, journal: Journal) -> None:
+        (thread, space), row = self._grown(save.place), save.row
+        if row.id not in thread.questions:
+            journal.set(thread.questions, row.id, row)
+            journal.set(space.asked.setdefault(row.run, {}), row.id, None)
+            if row.state == "open":
+                journal.set(thread.open, row.id, None)
+
+    def _use_answer(self, save: UseAnswer, journal: Journal) -> None:
+        asked = self._grown(save.place)[0].questions
+        row = asked.get(save.question)
+        if row is not None and row.used == 0:
+            journal.set(asked, row.id, row._replace(used=save.attempt))
+
+    def _forget_calls(self, save: ForgetCalls, journal: Journal) -> None:
+        calls = self._space(save.place).calls.get(save.run, {})
+        for seq in save.seqs:
+            if seq in calls:
+                journal.set(calls, seq, calls[seq]._replace(flags=calls[seq].flags | FORGOTTEN))
+
+    def _abandon_questions(self, save: AbandonQuestions, journal: Journal) -> None:
+        thread, _ = self._grown(save.place)
+        for id in list(thread.open):
+            row = thread.questions[id]
+            if save.run in (None, row.run):
+                journal.set(thread.questions, id, row._replace(state="abandoned"))
+                journal.drop(thread.open, id)
+
+    def _copy_run(self, save: CopyRun, journal: Journal) -> None:
+        place, source, target, last = save
+        thread, space = self._grown(place)
+        for row in in_order(space.calls.get(source, {})):
+            if row.step <= last:
+                self._save_call(SaveCall(place, target, row), journal)
+        for id in list(space.asked.get(source, ())):
+            question = thread.questions[id]
+            if question.state == "answered" and question.step <= last:
+                copy = question._replace(id=question_id(target, question.base), run=target, used=0)
+                self._save_question(SaveQuestion(place, copy), journal)
+
+
+_APPLY: dict[type, Callable[[InMemorySaver, Any, Journal], None]] = {
+    SaveCall: InMemorySaver._save_call,
+    SaveRun: InMemorySaver._save_run,
+    SaveCheckpoint: InMemorySaver._save_checkpoint,
+    SaveWrites: InMemorySaver._save_writes,
+    SaveQuestion: InMemorySaver._save_question,
+    UseAnswer: InMemorySaver._use_answer,
+    ForgetCalls: InMemorySaver._forget_calls,
+    AbandonQuestions: InMemorySaver._abandon_questions,
+    CopyRun: InMemorySaver._copy_run,
+}
+
+MemorySaver = InMemorySaver

@@ -1,0 +1,109 @@
+"""What `InMemorySaver` keeps a thread in, and the journal that takes a save back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from flowfn.checkpoint.base import CallRow, QuestionRow, RunRow, ThreadRow
+from flowfn.checkpoint.rows import RunMemory, StoredCheckpoint, StoredWrite, Unpacked, lineage
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Space:
+    """One namespace of a thread."""
+
+    __slots__ = ("asked", "calls", "checkpoints", "newest", "runs", "values", "writes")
+
+    def __init__(self) -> None:
+        self.checkpoints: dict[str, StoredCheckpoint] = {}
+        self.newest: str | None = None
+        self.values: dict[tuple[str, Any], dict[str, bytes]] = {}
+        """(channel, version) → the checkpoint that stored it → payload: two branches may count to the same version."""
+        self.writes: dict[str, dict[tuple[str, int], StoredWrite]] = {}
+        """Checkpoint → (task, slot) → write."""
+        self.runs: dict[str, RunRow] = {}
+        self.calls: dict[str, dict[int, CallRow]] = {}
+        """Run → number → row."""
+        self.asked: dict[str, dict[str, None]] = {}
+        """Run → ids of its questions."""
+
+    def values_of(self, found: Unpacked) -> dict[str, bytes]:
+        line: set[str] | None = None
+        values: dict[str, bytes] = {}
+        for channel, version in found.versions.items():
+            stored = self.values.get((channel, version), {})
+            if len(stored) > 1:
+                line = line or lineage(found.stored.id, {id: row.parent for id, row in self.checkpoints.items()})
+                stored = {id: blob for id, blob in stored.items() if id in line}
+            for blob in stored.values():
+                values[channel] = blob
+        return values
+
+    def writes_of(self, checkpoint: str) -> list[StoredWrite]:
+        return sorted(self.writes[checkpoint].values()) if checkpoint in self.writes else []
+
+    def copy(self, thread: str) -> Space:
+        """The same in another thread."""
+        copy = Space()
+        copy.checkpoints = {
+            id: row._replace(place=row.place._replace(thread=thread)) for id, row in self.checkpoints.items()
+        }
+        copy.newest, copy.runs = self.newest, dict(self.runs)
+        copy.values = {key: dict(stored) for key, stored in self.values.items()}
+        copy.writes = {checkpoint: dict(rows) for checkpoint, rows in self.writes.items()}
+        copy.calls = {run: dict(rows) for run, rows in self.calls.items()}
+        copy.asked = {run: dict(ids) for run, ids in self.asked.items()}
+        return copy
+
+
+class KeptThread:
+    __slots__ = ("open", "questions", "row", "spaces")
+
+    def __init__(self) -> None:
+        self.row: ThreadRow | None = None
+        self.spaces: dict[str, Space] = {}
+        self.questions: dict[str, QuestionRow] = {}
+        self.open: dict[str, None] = {}
+        """Ids of the questions that wait."""
+
+    def run_of(self, space: Space, run: str) -> RunMemory:
+        asked = [self.questions[id] for id in space.asked.get(run, ())]
+        standing = [question for question in asked if question.state != "abandoned"]
+        return RunMemory(space.runs[run], in_order(space.calls[run]), standing)
+
+    def copy(self, name: str, now: float) -> KeptThread:
+        """The same under another name; rows are values, so both may hold them."""
+        copy = KeptThread()
+        copy.row = None if self.row is None else self.row._replace(thread=name, updated=now)
+        copy.spaces = {ns: space.copy(name) for ns, space in self.spaces.items()}
+        copy.questions, copy.open = dict(self.questions), dict(self.open)
+        return copy
+
+
+class Journal(list[tuple[Callable[..., Any], tuple[Any, ...]]]):
+    """What takes a save back. An entry is made before its change, and undoing what was not done yet is harmless."""
+
+    def set(self, target: dict[K, V], key: K, value: V) -> None:
+        self.append((target.__setitem__, (key, target[key])) if key in target else (target.pop, (key, None)))
+        target[key] = value
+
+    def drop(self, target: dict[K, Any], key: K) -> None:
+        if key in target:
+            self.append((target.__setitem__, (key, target[key])))
+            target.pop(key)
+
+    def take_back(self) -> None:
+        for undo, arguments in reversed(self):
+            undo(*arguments)
+
+
+NOWHERE = Space()
+"""Stands for a namespace that holds nothing; only read."""
+
+
+def in_order(calls: dict[int, CallRow]) -> list[CallRow]:
+    return sorted(calls.values(), key=itemgetter(0))

@@ -1,0 +1,241 @@
+"""The format of a SQLite file of threads: its tables, and every statement that reads or writes them.
+
+**The format (1).** It stays: a newer flowfn reads it, or migrates it in a transaction.
+
+| table | a row is | found by |
+|---|---|---|
+| meta | a fact about the file; `format` is the number above | name |
+| threads | a thread, and the lease of who runs it (unused yet) | thread; status and time; flow, status and time |
+| runs | a run; its text id is `name`, its number `id` is never used again | number; (thread, ns, name); name |
+| calls | a call with an outcome: appended in the order of its number, `run.id << 32 \\| seq` | number |
+| questions | a question and its answer, in the order asked | (thread, id); run; the open ones by time and by thread |
+| checkpoints | a checkpoint without values; `record` is what `rows` encodes | (thread, ns, id); id; run |
+| channel_values | a channel's value, stored by the checkpoint that changed it | (thread, ns, channel, version) |
+| writes | one pending write of a node's task | (thread, ns, checkpoint, task, slot) |
+
+A call costs one small row at the end of one table and nothing else; a run's calls are one range of numbers. Branches
+count versions independently, so a value's key ends with the checkpoint that stored it; where two rows share a version,
+a reader takes the one in its own line of parents. Texts are UTF-8; a thread id with lone surrogates is a blob instead.
+Moments are seconds since 1970, UTC. Payloads are what the serializer made.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from flowfn.checkpoint.base import RunRow
+from flowfn.sql.sqlite_file import Migration
+from flowfn.types import Status
+
+SEQ_BITS = 32
+SEQ_MASK = (1 << SEQ_BITS) - 1
+
+SCHEMA: dict[str, Sequence[str]] = {
+    "threads": (
+        """CREATE TABLE threads (
+            thread TEXT PRIMARY KEY, flow TEXT NOT NULL, status TEXT NOT NULL, run TEXT NOT NULL, updated REAL NOT NULL,
+            owner TEXT, boot TEXT, pid INTEGER, process_start REAL, heartbeat REAL, until REAL,
+            fence INTEGER NOT NULL DEFAULT 0
+        ) WITHOUT ROWID""",
+        "CREATE INDEX threads_by_status ON threads (status, updated)",
+        "CREATE INDEX threads_of_flow ON threads (flow, status, updated)",
+    ),
+    "runs": (
+        """CREATE TABLE runs (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, thread TEXT NOT NULL, ns TEXT NOT NULL, name TEXT NOT NULL,
+            flow TEXT NOT NULL, attempt INTEGER NOT NULL, started REAL NOT NULL, status TEXT NOT NULL,
+            digest BLOB NOT NULL, input TEXT NOT NULL, code TEXT NOT NULL, committed INTEGER NOT NULL, error TEXT,
+            forked_from INTEGER, UNIQUE (thread, ns, name)
+        )""",
+        "CREATE INDEX runs_by_name ON runs (name)",
+    ),
+    "calls": (
+        """CREATE TABLE calls (
+            id INTEGER PRIMARY KEY, key BLOB NOT NULL, caller BLOB NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
+            attempt INTEGER NOT NULL, started REAL NOT NULL, ended REAL NOT NULL, flags INTEGER NOT NULL,
+            committed INTEGER NOT NULL, digests BLOB NOT NULL, arguments TEXT NOT NULL, preview TEXT NOT NULL,
+            payload BLOB NOT NULL
+        )""",
+    ),
+    "questions": (
+        """CREATE TABLE questions (
+            seq INTEGER PRIMARY KEY, thread TEXT NOT NULL, id TEXT NOT NULL, base BLOB NOT NULL, run TEXT NOT NULL,
+            ns TEXT NOT NULL, caller BLOB NOT NULL, step INTEGER NOT NULL, key TEXT, payload BLOB NOT NULL,
+            preview TEXT NOT NULL, schema TEXT, asked REAL NOT NULL, state TEXT NOT NULL, answer BLOB, by TEXT,
+            note TEXT, answered REAL, used INTEGER NOT NULL, UNIQUE (thread, id)
+        )""",
+        "CREATE INDEX questions_of_run ON questions (thread, run)",
+        "CREATE INDEX questions_open ON questions (asked) WHERE state = 'open'",
+        "CREATE INDEX questions_open_of_thread ON questions (thread, asked) WHERE state = 'open'",
+    ),
+    "checkpoints": (
+        """CREATE TABLE checkpoints (
+            seq INTEGER PRIMARY KEY, thread TEXT NOT NULL, ns TEXT NOT NULL, id TEXT NOT NULL, parent TEXT, run TEXT,
+            source TEXT, step INTEGER, ts TEXT NOT NULL, metadata BLOB NOT NULL, record BLOB NOT NULL,
+            UNIQUE (thread, ns, id)
+        )""",
+        "CREATE INDEX checkpoints_by_id ON checkpoints (id)",
+        "CREATE INDEX checkpoints_of_run ON checkpoints (run)",
+    ),
+    "channel_values": (
+        """CREATE TABLE channel_values (
+            thread TEXT NOT NULL, ns TEXT NOT NULL, channel TEXT NOT NULL, version NOT NULL, checkpoint TEXT NOT NULL,
+            payload BLOB NOT NULL, PRIMARY KEY (thread, ns, channel, version, checkpoint)
+        ) WITHOUT ROWID""",
+    ),
+    "writes": (
+        """CREATE TABLE writes (
+            thread TEXT NOT NULL, ns TEXT NOT NULL, checkpoint TEXT NOT NULL, task TEXT NOT NULL, slot INTEGER NOT NULL,
+            channel TEXT NOT NULL, payload BLOB NOT NULL, path TEXT NOT NULL,
+            PRIMARY KEY (thread, ns, checkpoint, task, slot)
+        ) WITHOUT ROWID""",
+    ),
+}
+
+MIGRATIONS: dict[int, Migration] = {}
+"""What brings a file from the format before to this one."""
+
+CALL_COLUMNS = (
+    "key, caller, name, step, attempt, started, ended, flags, committed, digests, arguments, preview, payload"
+)
+RUN_COLUMNS = "name, flow, attempt, started, status, digest, input, code, committed, error"
+QUESTION_COLUMNS = (
+    "id, base, run, ns, caller, step, key, payload, preview, schema, asked, state, answer, by, note, answered, used"
+)
+
+INSERT_CALL = f"INSERT INTO calls (id, {CALL_COLUMNS}) VALUES ({', '.join('?' * 14)})"
+COPY_CALLS = f"""INSERT INTO calls (id, {CALL_COLUMNS}) SELECT ? | (id & {SEQ_MASK}), {CALL_COLUMNS} FROM calls
+    WHERE id BETWEEN ? AND ? AND step <= ?"""
+FORGET_CALL = "UPDATE calls SET flags = flags | ? WHERE id = ?"
+CALLS = f"SELECT id & {SEQ_MASK}, {CALL_COLUMNS} FROM calls WHERE id BETWEEN ? AND ? ORDER BY id"
+
+RUN = f"SELECT id, {RUN_COLUMNS} FROM runs WHERE thread = ? AND ns = ? AND name = ?"
+RUN_ID = "SELECT id FROM runs WHERE thread = ? AND ns = ? AND name = ?"
+RUNS = f"SELECT {RUN_COLUMNS} FROM runs WHERE thread = ? AND ns = ? ORDER BY name DESC LIMIT ?"
+SAVE_RUN = f"""INSERT INTO runs (thread, ns, {RUN_COLUMNS}) VALUES ({", ".join("?" * 12)})
+    ON CONFLICT (thread, ns, name) DO UPDATE SET flow = excluded.flow, attempt = excluded.attempt,
+    started = excluded.started, status = excluded.status, digest = excluded.digest, input = excluded.input,
+    code = excluded.code, committed = excluded.committed, error = excluded.error"""
+
+THREAD = "SELECT thread, flow, status, run, updated FROM threads WHERE thread = ?"
+SAVE_THREAD = """INSERT INTO threads (thread, flow, status, run, updated) VALUES (?, ?, ?, ?, ?) ON CONFLICT (thread)
+    DO UPDATE SET flow = excluded.flow, status = excluded.status, run = excluded.run, updated = excluded.updated"""
+STAND_AT = "UPDATE threads SET flow = ?, status = ?, run = ? WHERE thread = ?"
+FORGET_THREAD = "DELETE FROM threads WHERE thread = ?"
+STATUSES: tuple[Status, ...] = ("new", "running", "waiting", "failed", "killed", "paused", "finished")
+
+STORED_COLUMNS = "thread, ns, id, parent, record, metadata"
+STORED = f"SELECT {STORED_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND id = ?"
+NEWEST = f"SELECT {STORED_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? ORDER BY id DESC LIMIT 1"
+_PORTION = f"""SELECT {STORED_COLUMNS} FROM checkpoints WHERE seq IN (SELECT seq FROM checkpoints WHERE {{}}
+    ORDER BY id DESC, thread DESC, ns DESC LIMIT ?) ORDER BY id DESC, thread DESC, ns DESC"""
+STORED_BEFORE = f"""SELECT {STORED_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND id < ?
+    ORDER BY id DESC LIMIT ?"""
+# The sorter holds numbers of rows, not rows.
+STORED_AFTER_IN_THREAD = _PORTION.format("thread = ? AND (id, ns) < (?, ?)")
+STORED_AFTER = f"""SELECT {STORED_COLUMNS} FROM checkpoints WHERE (id, thread, ns) < (?, ?, ?)
+    ORDER BY id DESC, thread DESC, ns DESC LIMIT ?"""
+OUTLINES = "SELECT id, parent, run FROM checkpoints WHERE thread = ? AND ns = ? ORDER BY id"
+PARENTS = "SELECT id, parent FROM checkpoints WHERE thread = ? AND ns = ?"
+SAVE_CHECKPOINT = """INSERT INTO checkpoints (thread, ns, id, parent, run, source, step, ts, metadata, record)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, ns, id) DO UPDATE SET parent = excluded.parent,
+    run = excluded.run, source = excluded.source, step = excluded.step, ts = excluded.ts,
+    metadata = excluded.metadata, record = excluded.record"""
+SAVE_VALUE = "INSERT OR REPLACE INTO channel_values VALUES (?, ?, ?, ?, ?, ?)"
+
+WRITES = """SELECT task, slot, channel, payload, path FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ?
+    ORDER BY task, slot"""
+SAVE_WRITE = """INSERT OR REPLACE INTO writes (thread, ns, checkpoint, task, slot, channel, payload, path)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+ADD_WRITE = SAVE_WRITE.replace("OR REPLACE", "OR IGNORE")
+FORGET_WRITES = "DELETE FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ?"
+
+QUESTION = f"SELECT {QUESTION_COLUMNS} FROM questions WHERE thread = ? AND id = ?"
+QUESTIONS_OF_RUN = f"SELECT {QUESTION_COLUMNS} FROM questions WHERE thread = ? AND run = ? AND ns = ? ORDER BY seq"
+OPEN = f"SELECT thread, {QUESTION_COLUMNS} FROM questions WHERE state = 'open' ORDER BY asked, seq LIMIT ?"
+OPEN_OF_THREAD = OPEN.replace("ORDER BY", "AND thread = ? ORDER BY")
+SAVE_QUESTION = f"""INSERT OR IGNORE INTO questions (thread, {QUESTION_COLUMNS}) VALUES ({", ".join("?" * 18)})"""
+ANSWER = """UPDATE questions SET state = 'answered', answer = ?, by = ?, note = ?, answered = ?
+    WHERE thread = ? AND id = ? AND state = 'open'"""
+USE_ANSWER = "UPDATE questions SET used = ? WHERE thread = ? AND id = ? AND used = 0"
+ABANDON = "UPDATE questions SET state = 'abandoned' WHERE thread = ? AND state = 'open' AND (? IS NULL OR run = ?)"
+
+NAMESPACES = """WITH RECURSIVE
+    stored (ns) AS (SELECT min(ns) FROM checkpoints WHERE thread = ?1 UNION ALL
+        SELECT (SELECT min(ns) FROM checkpoints WHERE thread = ?1 AND ns > stored.ns) FROM stored WHERE ns NOT NULL),
+    run (ns) AS (SELECT min(ns) FROM runs WHERE thread = ?1 UNION ALL
+        SELECT (SELECT min(ns) FROM runs WHERE thread = ?1 AND ns > run.ns) FROM run WHERE ns NOT NULL)
+    SELECT ns FROM stored WHERE ns NOT NULL UNION SELECT ns FROM run WHERE ns NOT NULL"""
+"""Steps from one namespace to the next along the index, however many rows each holds."""
+VALUE_KEYS = "SELECT channel, version, checkpoint FROM channel_values WHERE thread = ? AND ns = ?"
+THREADS_WITH = "SELECT thread FROM runs WHERE name = ?1 UNION SELECT thread FROM checkpoints WHERE run = ?1"
+MOVE_VALUE = """INSERT OR REPLACE INTO channel_values SELECT thread, ns, channel, version, ?, payload
+    FROM channel_values WHERE thread = ? AND ns = ? AND channel = ? AND version = ? AND checkpoint = ?"""
+FORGET_VALUE = """DELETE FROM channel_values WHERE thread = ? AND ns = ? AND channel = ? AND version = ?
+    AND checkpoint = ?"""
+FORGET_CHECKPOINT = "DELETE FROM checkpoints WHERE thread = ? AND ns = ? AND id = ?"
+FORGET_WRITES_OF = "DELETE FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ?"
+FORGET_RUN = "DELETE FROM runs WHERE id = ?"
+FORGET_CALLS_OF = "DELETE FROM calls WHERE id BETWEEN ? AND ?"
+FORGET_QUESTIONS_OF = "DELETE FROM questions WHERE thread = ? AND run = ? AND ns = ?"
+MOVE_CHECKPOINT = "UPDATE checkpoints SET parent = ? WHERE thread = ? AND ns = ? AND id = ?"
+
+RUN_IDS = "SELECT id FROM runs WHERE thread = ? ORDER BY id"
+COPY_RUN = f"""INSERT INTO runs (thread, ns, {RUN_COLUMNS}) SELECT ?, ns, {RUN_COLUMNS} FROM runs WHERE id = ?"""
+LAST_RUN_ID = "SELECT last_insert_rowid()"
+COPY_THREAD = """INSERT INTO threads (thread, flow, status, run, updated) SELECT ?, flow, status, run, ? FROM threads
+    WHERE thread = ?"""
+COPIES = tuple(
+    f"INSERT INTO {table} (thread, {columns}) SELECT ?, {columns} FROM {table} WHERE thread = ? ORDER BY {order}"
+    for table, columns, order in (
+        ("questions", QUESTION_COLUMNS, "seq"),
+        ("checkpoints", "ns, id, parent, run, source, step, ts, metadata, record", "seq"),
+        ("channel_values", "ns, channel, version, checkpoint, payload", "ns"),
+        ("writes", "ns, checkpoint, task, slot, channel, payload, path", "ns"),
+    )
+)
+
+
+@functools.cache
+def threads_query(statuses: int, is_of_flow: bool) -> str:
+    """Threads in one of so many statuses, newest first: one walk along an index for each status, merged."""
+    flow = "flow = ? AND " if is_of_flow else ""
+    columns = "thread, flow, status, run, updated"
+    walks = [f"SELECT {columns} FROM threads WHERE {flow}status = ?"] * statuses
+    return " UNION ALL ".join(walks) + " ORDER BY updated DESC LIMIT ?"
+
+
+@functools.cache
+def values_query(channels: int) -> str:
+    """The stored values of so many channels, by (channel, version) pairs, then thread and namespace."""
+    pairs = ", ".join(["(?, ?)"] * channels)
+    return f"""WITH wanted (channel, version) AS (VALUES {pairs})
+        SELECT v.channel, v.checkpoint, v.payload FROM wanted CROSS JOIN channel_values AS v
+        WHERE v.thread = ? AND v.ns = ? AND v.channel = wanted.channel AND v.version = wanted.version"""
+
+
+def key_of(thread: str) -> str | bytes:
+    """A thread's id as it is stored."""
+    if thread.isascii():
+        return thread
+    try:
+        thread.encode()
+    except UnicodeEncodeError:
+        return thread.encode("utf-8", "surrogatepass")
+    return thread
+
+
+def thread_of(key: str | bytes) -> str:
+    return key if isinstance(key, str) else key.decode("utf-8", "surrogatepass")
+
+
+def range_of(run: int) -> tuple[int, int]:
+    """The numbers of a run's calls."""
+    return run << SEQ_BITS, run << SEQ_BITS | SEQ_MASK
+
+
+def run_row(row: Sequence[Any]) -> RunRow:
+    return RunRow._make((*row[:7], json.loads(row[7]), *row[8:]))
