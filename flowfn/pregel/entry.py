@@ -1,0 +1,167 @@
+"""One entry into a program: where it runs, for whom, with whose workers, and how its stream is handed out."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Iterator, Mapping
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from flowfn.context import CURRENT
+from flowfn.errors import NoThreadError, Paused
+from flowfn.executors import threads
+from flowfn.identity import Walk, digest
+from flowfn.pregel.compiled import Keys
+from flowfn.pregel.crew import Crew
+from flowfn.pregel.drivers import adrive, drive, drive_nested
+from flowfn.pregel.frame import CallFrame
+from flowfn.pregel.loop import Loop, Outcome
+from flowfn.pregel.run import Run
+from flowfn.pregel.saving import Saving
+from flowfn.pregel.terms import Terms, joined, read_terms
+from flowfn.stream.parts import Events, Part, Shape
+from flowfn.types import MISSING, GraphOutput
+
+if TYPE_CHECKING:
+    from flowfn.pregel.program import Pregel
+
+
+def result_of(outcome: Outcome, version: str) -> Any:
+    """What `invoke` gives for an outcome."""
+    value, asked = outcome.value, outcome.interrupts
+    if version == "v2":
+        return GraphOutput({} if asked and value is None else value, asked)
+    if not asked:
+        return value
+    return {**(value if isinstance(value, dict) else {}), "__interrupt__": list(asked)}
+
+
+class Entry:
+    """One entry into a program: where it runs, for whom, and with whose workers."""
+
+    def __init__(
+        self,
+        program: Pregel,
+        config: Mapping[str, Any] | None,
+        context: Any,
+        shown: Keys,
+        events: Events | None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.program, self.shown, self.events = program, shown, events
+        self.forgets = False
+        bound = program.bound_config
+        terms = read_terms(joined(bound, config) if bound else config, program.context_of(context))
+        spot = CURRENT.get()
+        frame = spot.frame if spot is not None else None
+        self.parent = frame if isinstance(frame, CallFrame) and _is_nested(terms, frame) else None
+        if self.parent is not None:
+            self._nest(self.parent, terms)
+            return
+        self.saver = program.checkpointer
+        if self.saver is not None and terms.thread is None:
+            raise NoThreadError(getattr(program, "title", program.name))
+        self.terms = terms
+        self.crew = Crew(terms.max_concurrency, loop)
+        self.saving = Saving(self.saver, loop, self.crew.lock) if self.saver is not None else None
+
+    def _nest(self, parent: CallFrame, terms: Terms) -> None:
+        """Run inside another flow's frame: its thread, its workers, its watcher, and a namespace of its own."""
+        around = parent.run
+        self.saver, self.crew, self.saving = around.saver, around.crew, around.saving
+        self._inner_terms, self._around = terms, around
+        if self.events is None and around.telling is not None:
+            self.events = around.telling.events
+
+    def _place_inside(self, parent: CallFrame, input: Any) -> None:
+        """The namespace is named by what is called with what, so that a replay finds it whatever its place."""
+        key = parent.flow_key(self.program.name, Walk().packed(input) if input is not MISSING else b"")
+        parent.raise_known_failure(key, self.program.as_callee)
+        self._key = key
+        around = self._around
+        id = digest(around.id.encode(), key).hex()
+        path = [around.place.ns] if around.place.ns else []
+        body = parent.of
+        while body.frame is not None:
+            body = body.frame.of
+        if body is not parent.of:
+            path.append(f"{body.name}:{body.id}")
+        ns = "|".join([*path, f"{parent.of.name}:{id}"])
+        self.terms = self._inner_terms.nested(around.thread, ns, around.terms.context)
+
+    def new_loop(self) -> Loop:
+        run = Run(self.program, self.terms, self.saver, self.crew, self.saving, self.events, self.parent)
+        run.shown = self.shown
+        self.run = run
+        if self.parent is not None:
+            self.parent.run.nested.append(run)
+        return Loop(run, self.forgets)
+
+    def drive(self, input: Any) -> Outcome:
+        """Run in this thread."""
+        parent = self.parent
+        if parent is None:
+            outcome = drive(self.new_loop(), input)
+            while outcome.again:
+                outcome = drive(self.new_loop(), MISSING)
+            return outcome
+        self._place_inside(parent, input)
+        loop = self.new_loop()
+        try:
+            with self.crew.away(parent):
+                outcome = drive_nested(loop, input, parent.depth)
+        except Exception as error:
+            parent.flow_failed(self._key, self.program.as_callee, input, error)
+            raise
+        return parent.nested_outcome(outcome, loop.run)
+
+    async def adrive(self, input: Any) -> Outcome:
+        """Run from this coroutine."""
+        if self.parent is not None:
+            self._place_inside(self.parent, input)
+            inner = self.new_loop()
+            try:
+                async with self.crew.aaway(self.parent):
+                    result = await adrive(inner, input)
+            except Exception as error:
+                self.parent.flow_failed(self._key, self.program.as_callee, input, error)
+                raise
+            return self.parent.nested_outcome(result, inner.run)
+        outcome = await adrive(self.new_loop(), input)
+        while outcome.again:
+            outcome = await adrive(self.new_loop(), MISSING)
+        return outcome
+
+
+def _is_nested(terms: Terms, frame: CallFrame) -> bool:
+    """Whether a flow called in that frame belongs to its run: it names no thread, or passes the frame's on."""
+    return terms.thread is None or terms.thread == frame.run.thread
+
+
+def handed_out(entry: Entry, shape: Shape, parts: queue.SimpleQueue[Part | None], input: Any) -> Iterator[Any]:
+    """Drive on a worker, and hand out the parts here."""
+    failure: list[BaseException] = []
+    context = copy_context()
+
+    def work() -> None:
+        try:
+            context.run(entry.drive, input)
+        except BaseException as error:
+            failure.append(error)
+        parts.put(None)
+
+    threads.workers.submit(work)
+    part = None
+    try:
+        while (part := parts.get()) is not None:
+            yield shape.of(part)
+    except GeneratorExit:
+        entry.run.pause("the stream was closed")
+        while parts.get() is not None:
+            pass
+        if failure and not isinstance(failure[0], Paused):
+            raise failure[0]
+        raise
+    if failure:
+        raise failure[0]

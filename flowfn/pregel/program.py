@@ -1,0 +1,315 @@
+"""`Pregel`: a compiled flow, and the ways to run it and to look at its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self, TypeAlias
+
+from flowfn.channels import Channel
+from flowfn.checkpoint import Saver, open_saver
+from flowfn.errors import ConfigError, NoThreadError
+from flowfn.pregel import snapshot
+from flowfn.pregel.compiled import Compiled, Keys
+from flowfn.pregel.entry import Entry, handed_out, result_of
+from flowfn.pregel.node import Node, NodeBuilder
+from flowfn.pregel.terms import Terms, joined, read_terms
+from flowfn.stream.parts import Events, Part, Shape, checked_modes
+from flowfn.types import MISSING, Command, StateSnapshot, StateUpdate
+
+Config: TypeAlias = Mapping[str, Any] | None
+Version: TypeAlias = Literal["v1", "v2"]
+Modes: TypeAlias = str | Sequence[str]
+
+
+class Pregel(Compiled):
+    """A compiled flow.
+
+    Args:
+        nodes: name → node, or the builder of one.
+        channels: name → channel; each run has copies.
+        input_channels: the channel that takes the input, or several that take what a dict has under their names.
+        output_channels: what `invoke` gives, one value or a dict of several.
+        stream_channels: what streams and states show; by default all.
+        stream_mode: of `stream`, when the call names none.
+        checkpointer: keeps threads: a saver, or its address (`"sqlite:///flows.db"`, `"memory://"`).
+        store: given to functions that ask for it.
+        config: under the one of each call.
+        name: under which the program owns its threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: Mapping[str, Node | NodeBuilder],
+        channels: Mapping[str, Channel[Any, Any, Any]],
+        input_channels: Keys,
+        output_channels: Keys,
+        stream_channels: Keys | None = None,
+        stream_mode: Modes = "values",
+        checkpointer: Saver | str | None = None,
+        store: Any = None,
+        config: Config = None,
+        name: str = "Pregel",
+    ) -> None:
+        super().__init__(name, nodes, channels, input_channels, output_channels, stream_channels)
+        self.stream_mode = stream_mode
+        self.checkpointer = opened(checkpointer)
+        self.store = store
+        self.bound_config = joined(config)
+
+    def with_config(self, config: Config = None, **more: Any) -> Self:
+        """The same program with a config under the one of each call."""
+        other = self.clone()
+        other.bound_config = joined(self.bound_config, config, more)
+        return other
+
+    # --- running
+
+    def invoke(
+        self,
+        input: Any,
+        config: Config = None,
+        *,
+        context: Any = None,
+        stream_mode: Modes = "values",
+        output_keys: Keys | None = None,
+        version: Version = "v1",
+    ) -> Any:
+        """Run to the end, or to open questions, and give the value of the output channels.
+
+        Args:
+            input: of a new run; None to go on with an unfinished one; `Command(resume=…)` to answer its questions.
+            config: `{"configurable": {"thread_id": "t"}}` or `{"thread_id": "t"}`, and LangGraph's other keys.
+            context: run-scoped, for functions that ask for a `Runtime`.
+            stream_mode: with anything but `"values"` the chunks of that stream are given, as a list.
+            output_keys: show these channels instead.
+            version: `"v1"` gives the value, with open questions `{"__interrupt__": [Interrupt, …]}`; `"v2"` a
+                `GraphOutput`.
+        Raises:
+            NoThreadError: there is a checkpointer, and the config names no thread.
+            EmptyInputError: input is None, and nothing is there to go on with.
+            ForeignThreadError: the thread belongs to another flow.
+            QuestionError: an answer fits no open question.
+            Exception: whatever the flow raised.
+        """
+        if stream_mode != "values":
+            return list(
+                self.stream(
+                    input, config, context=context, stream_mode=stream_mode, output_keys=output_keys, version=version
+                )
+            )
+        entry = Entry(self, config, context, output_keys or self.output_channels, None)
+        return result_of(entry.drive(_given(input)), version)
+
+    async def ainvoke(
+        self,
+        input: Any,
+        config: Config = None,
+        *,
+        context: Any = None,
+        stream_mode: Modes = "values",
+        output_keys: Keys | None = None,
+        version: Version = "v1",
+    ) -> Any:
+        """The awaited twin of `invoke`; coroutines run on this event loop."""
+        if stream_mode != "values":
+            chunks = self.astream(
+                input, config, context=context, stream_mode=stream_mode, output_keys=output_keys, version=version
+            )
+            return [chunk async for chunk in chunks]
+        entry = Entry(self, config, context, output_keys or self.output_channels, None, asyncio.get_running_loop())
+        return result_of(await entry.adrive(_given(input)), version)
+
+    def stream(
+        self,
+        input: Any,
+        config: Config = None,
+        *,
+        context: Any = None,
+        stream_mode: Modes | None = None,
+        output_keys: Keys | None = None,
+        subgraphs: bool = False,
+        version: Version = "v1",
+    ) -> Iterator[Any]:
+        """What happens, as it happens; an exception of the flow comes after all that came before it.
+
+        Closing the iterator early pauses the run: what runs is let finish and stored, and the thread can go on.
+
+        Args:
+            stream_mode: one mode, or several: values, updates, custom, tasks, checkpoints, debug.
+            subgraphs: whether nested flows are shown as well.
+            version: `"v1"` gives bare chunks for one mode, (mode, chunk) for several, with (namespace, …) in front for
+                `subgraphs`; `"v2"` gives dicts with type, ns and data.
+        """
+        parts: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
+        entry, shape = self._watched(
+            config, context, stream_mode, output_keys, subgraphs, version, parts.put, loop=None
+        )
+        return handed_out(entry, shape, parts, _given(input))
+
+    async def astream(
+        self,
+        input: Any,
+        config: Config = None,
+        *,
+        context: Any = None,
+        stream_mode: Modes | None = None,
+        output_keys: Keys | None = None,
+        subgraphs: bool = False,
+        version: Version = "v1",
+    ) -> AsyncIterator[Any]:
+        """The awaited twin of `stream`."""
+        loop = asyncio.get_running_loop()
+        parts: deque[Part] = deque()
+        some = asyncio.Event()
+
+        def put(part: Part) -> None:
+            parts.append(part)
+            loop.call_soon_threadsafe(some.set)
+
+        entry, shape = self._watched(config, context, stream_mode, output_keys, subgraphs, version, put, loop)
+        driver = loop.create_task(entry.adrive(_given(input)))
+        driver.add_done_callback(lambda _: some.set())
+        try:
+            while parts or not driver.done():
+                while parts:
+                    yield shape.of(parts.popleft())
+                if not driver.done():
+                    await some.wait()
+                    some.clear()
+            driver.result()
+        finally:
+            if not driver.done():
+                driver.cancel()
+                await asyncio.wait([driver])
+
+    def _watched(
+        self,
+        config: Config,
+        context: Any,
+        stream_mode: Modes | None,
+        output_keys: Keys | None,
+        subgraphs: bool,
+        version: Version,
+        put: Callable[[Part], None],
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> tuple[Entry, Shape]:
+        mode = self.stream_mode if stream_mode is None else stream_mode
+        events = Events(checked_modes(mode), subgraphs, put)
+        entry = Entry(self, config, context, output_keys or self.stream_channels, events, loop)
+        return entry, Shape(version, not isinstance(mode, str), subgraphs)
+
+    # --- threads
+
+    def get_state(self, config: Config = None) -> StateSnapshot:
+        """A thread now, or at the checkpoint that the config names.
+
+        Raises:
+            NoSaverError: the program has no checkpointer.
+            NoThreadError: the config names no thread.
+        """
+        return snapshot.run(snapshot.state(self, self._address(config)), self.saver("`get_state`"))
+
+    async def aget_state(self, config: Config = None) -> StateSnapshot:
+        return await snapshot.arun(snapshot.state(self, self._address(config)), self.saver("`aget_state`"))
+
+    def get_state_history(
+        self,
+        config: Config = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: Config = None,
+        limit: int | None = None,
+    ) -> Iterator[StateSnapshot]:
+        """A thread's checkpoints as snapshots, newest first: one for each super-step, inside functions too.
+
+        Args:
+            filter: metadata that must be equal, such as `{"source": "call"}`.
+            before: only checkpoints older than this config's.
+            limit: at most so many.
+        """
+        saver = self.saver("`get_state_history`")
+        yield from snapshot.run(snapshot.history(self, self._address(config), filter, before, limit), saver)
+
+    async def aget_state_history(
+        self,
+        config: Config = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: Config = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StateSnapshot]:
+        saver = self.saver("`aget_state_history`")
+        for one in await snapshot.arun(snapshot.history(self, self._address(config), filter, before, limit), saver):
+            yield one
+
+    def update_state(self, config: Config, values: Any, as_node: str | None = None) -> dict[str, Any]:
+        """Write to a thread as if a node had returned `values`; gives the config of the new checkpoint.
+
+        For a function, the thread then stands as after a finished run that returned `values`, which the next run sees
+        as `previous`.
+
+        Args:
+            as_node: the node; by default the only one, or the one that ran last.
+        """
+        steps = snapshot.update(self, self._address(config), [StateUpdate(values, as_node)])
+        return snapshot.run(steps, self.saver("`update_state`"))
+
+    async def aupdate_state(self, config: Config, values: Any, as_node: str | None = None) -> dict[str, Any]:
+        steps = snapshot.update(self, self._address(config), [StateUpdate(values, as_node)])
+        return await snapshot.arun(steps, self.saver("`aupdate_state`"))
+
+    def bulk_update_state(self, config: Config, supersteps: Sequence[Sequence[StateUpdate]]) -> dict[str, Any]:
+        """The same for several super-steps of one or more updates each; one checkpoint each."""
+        steps = snapshot.bulk_update(self, self._address(config), supersteps)
+        return snapshot.run(steps, self.saver("`bulk_update_state`"))
+
+    async def abulk_update_state(self, config: Config, supersteps: Sequence[Sequence[StateUpdate]]) -> dict[str, Any]:
+        steps = snapshot.bulk_update(self, self._address(config), supersteps)
+        return await snapshot.arun(steps, self.saver("`abulk_update_state`"))
+
+    def saver(self, what: str) -> Saver:
+        """The checkpointer.
+
+        Raises:
+            NoSaverError: there is none; `what` needs it.
+        """
+        from flowfn.errors import NoSaverError
+
+        if self.checkpointer is None:
+            raise NoSaverError(what)
+        return self.checkpointer
+
+    def _address(self, config: Config) -> Terms:
+        terms = read_terms(joined(self.bound_config, config))
+        if terms.thread is None and self.checkpointer is not None:
+            raise NoThreadError(getattr(self, "title", self.name))
+        return terms
+
+
+def opened(checkpointer: Saver | str | None) -> Saver | None:
+    """The saver itself, or the one at an address.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if isinstance(checkpointer, str):
+        return open_saver(checkpointer)
+    if checkpointer is None or isinstance(checkpointer, Saver):
+        return checkpointer
+    raise ConfigError(
+        f'`checkpointer` is a saver such as `SqliteSaver("flows.db")`, or an address such as '
+        f'`"sqlite:///flows.db"`, not a `{type(checkpointer).__name__}`.'
+    )
+
+
+def _given(input: Any) -> Any:
+    """An input of `invoke`: None goes on."""
+    if input is None:
+        return MISSING
+    if isinstance(input, Command) and input.resume is MISSING:
+        raise ConfigError("`Command` as an input takes answers, `Command(resume=…)`; this one has none.")
+    return input

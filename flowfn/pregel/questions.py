@@ -1,0 +1,120 @@
+"""Asking: from what is shown to the answer that was given to just that, or to a stop."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from flowfn import schema
+from flowfn.checkpoint.records import DEPENDS, QuestionRow, Save, SaveQuestion, UseAnswer, question_id
+from flowfn.errors import AnswerRefusedError, Asked, NoSaverError, SaveStopped
+from flowfn.pregel import changed
+from flowfn.serde.base import preview
+from flowfn.types import Interrupt
+
+if TYPE_CHECKING:
+    from flowfn.pregel.frame import CallFrame
+    from flowfn.pregel.run import Run
+
+
+def ask(
+    run: Run, frame: CallFrame, base: bytes, value: Any, key: str | None, response_schema: Any, allowed: str | None
+) -> tuple[Any, str | None, str | None]:
+    """The answer to a question of this frame, who gave it, and their note; stops the frame when there is none.
+
+    Args:
+        base: names the question, see `QuestionRow`.
+        allowed: the JSON schema of an answer, as text.
+    """
+    if run.saver is None:
+        raise NoSaverError("A question (`interrupt`)")
+    with run.crew.lock:
+        row = run.journal.questions.get(base)
+    if row is None:
+        row = _new(run, frame, base, value, key, allowed)
+    elif row.state == "open":
+        row = _look_again(run, row)
+    if row.state != "answered":
+        _stop_at(run, frame, row, value)
+    frame.of.flags |= DEPENDS
+    run.depends = True
+    return _use(run, frame, row, response_schema), row.by, row.note
+
+
+def _new(run: Run, frame: CallFrame, base: bytes, value: Any, key: str | None, allowed: str | None) -> QuestionRow:
+    """A question that was never asked before, now stored."""
+    row = QuestionRow(
+        id=question_id(run.id, base),
+        base=base,
+        run=run.id,
+        ns=run.place.ns,
+        caller=frame.path,
+        step=-1,
+        key=key,
+        payload=run.dumps(value, f"The question of `{frame.of.name}`"),
+        preview=preview(value, 200),
+        schema=allowed,
+        asked=time.time(),
+    )
+    changed.tell_question(run, row)
+    steps = run.journal.steps
+    with run.crew.lock:
+        if frame.of.frame is None:
+            row = row._replace(step=steps.join())
+            steps.is_sealed = True
+        else:
+            row = row._replace(step=frame.of.step)
+            steps.begin(row.step)
+    _store(run, frame, [SaveQuestion(run.place, row)])
+    with run.crew.lock:
+        run.journal.questions[base] = row
+    return row
+
+
+def _store(run: Run, frame: CallFrame, saves: Sequence[Save]) -> None:
+    assert run.saver is not None
+    try:
+        run.saver.save(saves)
+    except Exception as error:
+        run.stop = frame.stop = SaveStopped(f"the question of `{frame.of.name}`", error)
+        raise frame.stop from error
+
+
+def _look_again(run: Run, row: QuestionRow) -> QuestionRow:
+    """Whether somebody has answered since the run was loaded."""
+    assert run.saver is not None
+    now = run.saver.question(run.place.thread, row.id)
+    if now is None or now.state == row.state:
+        return row
+    with run.crew.lock:
+        run.journal.questions[row.base] = now
+        run.journal.steps.settle(row.step)
+    return now
+
+
+def _use(run: Run, frame: CallFrame, row: QuestionRow, response_schema: Any) -> Any:
+    """The answer as the flow wants it; that it was used is stored first."""
+    assert run.saver is not None
+    assert row.answer is not None
+    answer = run.saver.serde.loads(row.answer)
+    if response_schema is not None:
+        try:
+            answer = schema.converted(answer, response_schema)
+        except ValueError as error:
+            raise AnswerRefusedError(row.id, str(error)) from None
+    if not row.used:
+        with run.crew.lock:
+            run.journal.questions[row.base] = row._replace(used=run.attempt)
+            run.journal.unused.pop(row.base, None)
+        _store(run, frame, [UseAnswer(run.place, row.id, run.attempt)])
+    return answer
+
+
+def _stop_at(run: Run, frame: CallFrame, row: QuestionRow, value: Any) -> NoReturn:
+    question = Interrupt(value, row.id, response_schema=json.loads(row.schema) if row.schema else None)
+    with run.crew.lock:
+        run.asked[row.id] = question
+    frame.stop = Asked(row.id)
+    raise frame.stop

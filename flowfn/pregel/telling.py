@@ -1,0 +1,160 @@
+"""A run's side of a stream: which of the things that happen to it become which parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flowfn.checkpoint.records import (
+    RECORDED,
+    QuestionRow,
+    call_checkpoint_id,
+)
+from flowfn.pregel.calls import FAILURE, STOPPED, VALUE, Call, NodeCall
+from flowfn.pregel.plan import PUSH, DueTask
+from flowfn.stream import parts
+from flowfn.types import Interrupt
+
+if TYPE_CHECKING:
+    from flowfn.pregel.frame import CallFrame
+    from flowfn.pregel.run import Run
+    from flowfn.stream.parts import Events
+
+
+SHOWN = ("source", "step", "parents", "call_step", "calls")
+"""What a stream shows of a checkpoint's metadata."""
+
+
+class Telling:
+    """Tells a run's events to its watcher."""
+
+    def __init__(self, run: Run, events: Events) -> None:
+        self.run, self.events = run, events
+        self.ns: tuple[str, ...] = tuple(run.place.ns.split("|")) if run.place.ns else ()
+        self.step = -1
+        self.due: Sequence[DueTask] = ()
+        self.last_error: str | None = None
+        self._members: dict[int, list[str]] = {}
+
+    def begun(self, call: Call) -> None:
+        """An attempt begins."""
+        if isinstance(call, NodeCall):
+            input, triggers = call.args[0], call.task.triggers
+        else:
+            input, triggers = (call.args, call.kwargs), (PUSH,)
+        part = parts.started(call.id, call.name, input, triggers, self._metadata(call))
+        self.events.tell_debug(self.ns, "tasks", "task", self.step, part)
+
+    def _metadata(self, call: Call) -> dict[str, Any]:
+        """What the caller and the node say about themselves."""
+        terms = self.run.terms
+        node = call.task.node if isinstance(call, NodeCall) else None
+        tags = [*terms.tags, *(node.tags if node else ())]
+        return {**({"tags": tags} if tags else {}), **terms.metadata, **(node.metadata if node else {})}
+
+    def settled(self, call: Call, committed: Sequence[int]) -> None:
+        """A call or node has its outcome, and super-steps may have committed with it."""
+        if call.frame is not None and call.outcome == VALUE and not call.flags & RECORDED:
+            self.events.tell(self.ns, "updates", parts.update(call.name, call.value, call.is_cached))
+        if isinstance(call, NodeCall) and call.outcome == VALUE:
+            if self.run.several_nodes:
+                self.node_done(call)
+        elif call.outcome in (VALUE, FAILURE, STOPPED) and not call.flags & RECORDED:
+            self._ended(call)
+        if self.run.saver is not None and self.events.wants("checkpoints", "debug"):
+            self._members.setdefault(call.step, []).append(call.id)
+            self.committed(committed)
+
+    def _ended(self, call: Call) -> None:
+        asked = [
+            q for q in self.run.asked.values() if call.error is not None and getattr(call.error, "question", 0) == q.id
+        ]
+        error = call.error if call.outcome == FAILURE else None
+        result: Any = {}
+        if call.outcome == VALUE:
+            result = {"__return__": call.value}
+            if isinstance(call, NodeCall):
+                result = self.run.program.shown_writes(call, self.run.program.stream_channels)
+        if call.frame is not None or call.outcome != STOPPED:
+            self.events.tell_debug(
+                self.ns, "tasks", "task_result", self.step, parts.ended(call.id, call.name, error, result, asked)
+            )
+
+    def stopped(self, node: NodeCall, asked: Sequence[Interrupt]) -> None:
+        """A node ends with open questions."""
+        self.events.tell_debug(
+            self.ns, "tasks", "task_result", self.step, parts.ended(node.id, node.name, None, {}, asked)
+        )
+
+    def node_done(self, node: NodeCall) -> None:
+        """A node's writes are stored."""
+        shown = self.run.program.shown_update(node, self.run.shown)
+        is_stored = node.stored_writes is not None
+        self.events.tell(self.ns, "updates", parts.update(node.name, shown, is_stored))
+        if not is_stored:
+            self._ended(node)
+
+    def values(self, value: Any, interrupts: tuple[Interrupt, ...] = ()) -> None:
+        self.events.tell(self.ns, "values", value, interrupts)
+
+    def asked(self, interrupts: tuple[Interrupt, ...], value: Any) -> None:
+        """The run ends with open questions."""
+        self.events.tell(self.ns, "updates", {"__interrupt__": interrupts})
+        self.events.tell(self.ns, "values", value if isinstance(value, dict) else {}, interrupts)
+
+    def custom(self, frame: CallFrame, chunk: Any) -> None:
+        node = frame.of
+        while node.frame is not None:
+            node = node.frame.of
+        if self.ns and not self.events.subgraphs:
+            return
+        inside = () if node is frame.of else (f"{node.name}:{node.id}",)
+        self.events.tell((*self.ns, *inside), "custom", chunk)
+
+    def changed(self, call: Call, parameters: Sequence[str], text: str) -> None:
+        """A call that is not on record, where results of its task lie unclaimed."""
+        part = {"id": call.id, "name": call.name, "differs_in": list(parameters), "message": text}
+        self.events.tell_debug(self.ns, "none", "changed_call", self.step, part)
+
+    def checkpoint(self, payload: Mapping[str, Any], step: int) -> None:
+        """A checkpoint of the program is saved."""
+        self.events.tell_debug(self.ns, "checkpoints", "checkpoint", step, payload)
+
+    def committed(self, steps: Sequence[int]) -> None:
+        """Super-steps inside the function have committed."""
+        run = self.run
+        for step in steps:
+            calls = self._members.pop(step, [])
+            id = call_checkpoint_id(run.id, step)
+            parent = call_checkpoint_id(run.id, step - 1) if step else run.id
+            metadata = {"source": "call", "step": self.step, "parents": {}, "call_step": step, "calls": calls}
+            self.checkpoint(self.checkpoint_payload(id, parent, None, metadata, self.due), self.step)
+
+    def checkpoint_payload(
+        self, id: str, parent: str | None, values: Any, metadata: Mapping[str, Any], due: Sequence[DueTask]
+    ) -> dict[str, Any]:
+        """A checkpoint in the `checkpoints` shape."""
+        self.due = due
+        asked = self._questions([row for row in list(self.run.journal.questions.values()) if not row.used])
+        told = {"interrupts": asked} if self.last_error is None else {"error": self.last_error}
+        tasks = [{"id": task.id, "name": task.name, **told, "state": None} for task in due]
+        shown = {key: value for key, value in metadata.items() if key in SHOWN}
+        return parts.checkpoint(
+            self._config(id),
+            None if parent is None else self._config(parent),
+            values,
+            shown,
+            [task.name for task in due],
+            tasks,
+        )
+
+    def _questions(self, rows: Sequence[QuestionRow]) -> tuple[dict[str, Any], ...]:
+        serde = self.run.saver.serde if self.run.saver else None
+        return tuple(
+            parts.interrupt_shape(Interrupt(serde.loads(row.payload), row.id)) for row in rows if serde is not None
+        )
+
+    def _config(self, id: str) -> dict[str, Any]:
+        place = self.run.place
+        own = {"thread_id": place.thread, "checkpoint_ns": place.ns, "checkpoint_id": id}
+        return {"configurable": {**self.run.terms.configurable, **own}}

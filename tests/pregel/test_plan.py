@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+
+from flowfn.channels import BinaryOperatorAggregate, EphemeralValue, LastValue, Topic
+from flowfn.pregel.node import Node
+from flowfn.pregel.plan import PULL, PUSH, TASKS, DueTask, due_tasks, listened_channels, path_text, read_input, task_id
+from flowfn.types import MISSING, Send
+
+
+def holding(**values: Any) -> dict[str, Any]:
+    """Channels with these values, None for an empty one."""
+    channels: dict[str, Any] = {name: LastValue(object, name) for name in values}
+    for name, value in values.items():
+        channels[name].update([] if value is None else [value])
+    return channels
+
+
+def due(nodes: list[Node], channels: dict[str, Any], versions: dict[str, int], **more: Any) -> list[DueTask]:
+    seen = more.pop("seen", {})
+    return due_tasks({n.name: n for n in nodes}, channels, versions, seen, checkpoint_id="c1", step=0, **more)
+
+
+# ---------------------------------------------------------------- which
+
+
+@pytest.mark.parametrize(
+    ("version", "seen", "is_due"),
+    [(1, {}, True), (1, {"n": {}}, True), (2, {"n": {"x": 1}}, True), (1, {"n": {"x": 1}}, False), (0, {}, False)],
+)
+def test_a_node_is_due_when_a_channel_has_a_version_it_has_not_seen(
+    version: int, seen: dict[str, dict[str, int]], is_due: bool
+) -> None:
+    versions = {"x": version} if version else {}
+    tasks = due([Node("n", ("x",), "x")], holding(x=5), versions, seen=seen)
+    assert [task.name for task in tasks] == ["n"] * is_due
+
+
+def test_a_node_is_not_due_by_a_channel_that_is_empty() -> None:
+    assert due([Node("n", ("x",))], holding(x=None), {"x": 3}) == []
+
+
+def test_a_node_is_not_due_by_a_start_value_that_nobody_wrote() -> None:
+    channels = {"total": BinaryOperatorAggregate(int, operator.add)}
+    assert due([Node("n", ("total",), "total")], channels, {}) == []
+
+
+def test_a_node_whose_only_channel_is_empty_is_not_due() -> None:
+    assert due([Node("n", ("x",), "y")], holding(x=1, y=None), {"x": 1}) == []
+
+
+def test_one_new_trigger_of_several_is_enough_and_all_are_told() -> None:
+    tasks = due([Node("n", ("y", "x"), "x")], holding(x=1, y=None), {"x": 1})
+    assert [task.triggers for task in tasks] == [("x", "y")]
+
+
+def test_due_nodes_come_by_name() -> None:
+    nodes = [Node(name, ("x",), "x") for name in ("b", "c", "a")]
+    assert [task.name for task in due(nodes, holding(x=1), {"x": 1})] == ["a", "b", "c"]
+
+
+def test_sends_come_first_in_the_order_sent_each_with_its_own_input() -> None:
+    channels = holding(x=1) | {TASKS: Topic(Send)}
+    channels[TASKS].update([Send("b", 3), Send("a", None), Send("b", 1)])
+    tasks = due([Node("a", ("x",), "x"), Node("b")], channels, {"x": 1})
+    assert [(task.name, task.path, task.input) for task in tasks] == [
+        ("b", (PUSH, 0), 3),
+        ("a", (PUSH, 1), None),
+        ("b", (PUSH, 2), 1),
+        ("a", (PULL, "a"), 1),
+    ]
+
+
+def test_a_send_to_no_node_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    channels = {TASKS: Topic(Send)}
+    channels[TASKS].update([Send("gone", 1), Send("a", 2)])
+    assert [task.path for task in due([Node("a")], channels, {})] == [(PUSH, 1)]
+    assert "`gone`" in caplog.text
+
+
+def test_listened_channels_are_those_that_make_a_node_due() -> None:
+    assert listened_channels({"a": Node("a", ("x", "y"), "z"), "b": Node("b", ("x",))}) == {"x", "y"}
+
+
+# ---------------------------------------------------------------- with what
+
+
+def test_one_channel_gives_its_value_and_several_a_dict_without_the_empty_ones() -> None:
+    channels = holding(x=1, y=None, z=3)
+    assert read_input(Node("n", channels="x"), channels) == 1
+    assert read_input(Node("n", channels=("x", "y", "z")), channels) == {"x": 1, "z": 3}
+    assert read_input(Node("n", channels=()), channels) == {}
+    assert read_input(Node("n", channels="y"), channels) is MISSING
+
+
+def test_a_mapping_gives_values_under_other_keys() -> None:
+    node = Node("n", channels={"price": "x", "tax": "y"})
+    assert read_input(node, holding(x=1, y=None)) == {"price": 1}
+
+
+def test_what_is_no_channel_is_read_from_managed_values() -> None:
+    node = Node("n", ("x",), ("x", "is_last_step"))
+    assert due([node], holding(x=1), {"x": 1}, managed={"is_last_step": False})[0].input == {
+        "x": 1,
+        "is_last_step": False,
+    }
+
+
+def test_inputs_are_read_before_any_write() -> None:
+    channels = {"x": EphemeralValue(int)}
+    channels["x"].update([1])
+    tasks = due([Node("n", ("x",), "x")], channels, {"x": 1})
+    channels["x"].update([])
+    assert tasks[0].input == 1
+
+
+# ---------------------------------------------------------------- ids and paths
+
+
+def test_a_task_keeps_its_id_when_it_is_planned_again() -> None:
+    def plan() -> list[str]:
+        return [task.id for task in due([Node("a", ("x",), "x"), Node("b", ("x",), "x")], holding(x=1), {"x": 1})]
+
+    assert plan() == plan()
+
+
+def test_whatever_differs_gives_another_id() -> None:
+    ids = {
+        task_id("c1", "", 0, "a", (PULL, "a")),
+        task_id("c2", "", 0, "a", (PULL, "a")),
+        task_id("c1", "sub", 0, "a", (PULL, "a")),
+        task_id("c1", "", 1, "a", (PULL, "a")),
+        task_id("c1", "", 0, "b", (PULL, "b")),
+        task_id("c1", "", 0, "a", (PUSH, 0)),
+        task_id("c1", "", 0, "a", (PUSH, 1)),
+    }
+    assert len(ids) == 7
+    assert all(len(id) == 32 and int(id, 16) for id in ids)
+
+
+def test_paths_sort_by_name_and_numbers_by_size() -> None:
+    paths: list[tuple[Any, ...]] = [(), (PULL, "a"), (PULL, "b"), (PUSH, 2), (PUSH, 10), (PUSH, (PULL, "a"), 0)]
+    mixed = [paths[3], paths[0], *paths[4:], paths[2], paths[1]]
+    assert sorted(mixed, key=path_text) == paths
