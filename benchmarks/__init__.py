@@ -1,0 +1,1 @@
+"""What flowfn costs, beside LangGraph and the bare limit: `python -m benchmarks`."""

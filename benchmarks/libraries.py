@@ -1,0 +1,80 @@
+"""The two libraries behind one set of names, so that every flow here is written once and is the same work for both.
+
+Both run at their defaults, but for the speed of the disk: LangGraph's files are set to `synchronous=NORMAL`, which is
+flowfn's default.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import langgraph.checkpoint.memory
+import langgraph.checkpoint.sqlite
+import langgraph.checkpoint.sqlite.aio
+import langgraph.func
+import langgraph.types
+
+import flowfn
+from flowfn.checkpoint import InMemorySaver, SqliteSaver
+
+
+@dataclass(frozen=True)
+class Library:
+    """What a flow and its trial need of a library.
+
+    Args:
+        memory: a new saver that keeps everything in memory.
+        sqlite: the saver of a file, and the one for flows that are awaited.
+    """
+
+    task: Callable[[Callable[..., Any]], Callable[..., Any]]
+    entrypoint: Callable[..., Callable[[Callable[..., Any]], Any]]
+    interrupt: Callable[[Any], Any]
+    command: Callable[..., Any]
+    memory: Callable[[], Any]
+    sqlite: Callable[[str], AbstractContextManager[Any]]
+    asqlite: Callable[[str], AbstractAsyncContextManager[Any]]
+
+
+@contextmanager
+def _langgraph_sqlite(path: str) -> Iterator[Any]:
+    # A task is saved on whatever thread it ran; the saver has a lock for that.
+    connection = sqlite3.connect(path, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield langgraph.checkpoint.sqlite.SqliteSaver(connection)
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def _langgraph_asqlite(path: str) -> AsyncIterator[Any]:
+    async with langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver.from_conn_string(path) as saver:
+        await saver.conn.execute("PRAGMA synchronous = NORMAL")
+        yield saver
+
+
+LANGGRAPH = Library(
+    task=langgraph.func.task,
+    entrypoint=langgraph.func.entrypoint,
+    interrupt=langgraph.types.interrupt,
+    command=langgraph.types.Command,
+    memory=langgraph.checkpoint.memory.InMemorySaver,
+    sqlite=_langgraph_sqlite,
+    asqlite=_langgraph_asqlite,
+)
+
+FLOWFN = Library(
+    task=flowfn.task,
+    entrypoint=flowfn.entrypoint,
+    interrupt=flowfn.interrupt,
+    command=flowfn.Command,
+    memory=InMemorySaver,
+    sqlite=SqliteSaver,
+    asqlite=SqliteSaver,
+)

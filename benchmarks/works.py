@@ -1,0 +1,232 @@
+"""The rows of the table, and what is wanted of each. A new row is one new entry."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import ormsgpack
+
+from benchmarks import bare, flows, values
+from benchmarks.harness import Entrant, Sizes, Work, reported
+from benchmarks.libraries import FLOWFN, LANGGRAPH
+from benchmarks.trials import (
+    LongRun,
+    awaited_in_memory,
+    awaited_on_sqlite,
+    bytes_on_sqlite,
+    conversation,
+    in_memory,
+    invokes,
+    on_sqlite,
+    python,
+    replay,
+)
+
+STRAIGHT = 1.3
+"""A unit may cost so many times as much in the larger run, for the line to count as straight."""
+STRANGERS = ("flowfn.cli", "flowfn.ui", "dask", "psycopg", "numpy", "pandas", "pydantic")
+"""What `import flowfn` leaves alone."""
+ONE = Sizes(1, 1, 1)
+
+
+def all_works() -> Iterator[Work]:
+    yield Work(
+        "invoke without tasks, memory",
+        Sizes(50, 500, 1_000),
+        invokes(FLOWFN, flows.no_task),
+        invokes(LANGGRAPH, flows.no_task),
+        bare.in_turn(),
+        faster=40,
+    )
+    yield from _one_after_another()
+    yield from _fan_outs()
+    yield from _sub_calls()
+    yield from _long_runs()
+    yield from _replays()
+    yield Work(
+        "question with a task, {n} in turn, memory",
+        Sizes(20, 200, 200),
+        conversation(FLOWFN),
+        conversation(LANGGRAPH),
+        faster=30,
+    )
+    yield from _payloads()
+    yield from _imports()
+
+
+def _one_after_another() -> Iterator[Work]:
+    for sizes in (Sizes(100, 1_000, 1_000), Sizes(500, 5_000, 5_000)):
+        yield Work(
+            "task call in turn, {n}, memory",
+            sizes,
+            in_memory(FLOWFN, flows.in_turn),
+            in_memory(LANGGRAPH, flows.in_turn),
+            bare.in_turn(),
+            faster=60,
+        )
+    yield Work(
+        "task call in turn, {n}, SQLite",
+        Sizes(200, 1_000, 2_000),
+        on_sqlite(FLOWFN, flows.in_turn),
+        on_sqlite(LANGGRAPH, flows.in_turn),
+        bare.commits(),
+        faster=20,
+        of_bare=2.5,
+    )
+    yield Work(
+        "task call in turn, {n}, bytes on disk",
+        Sizes(500, 2_000, 5_000),
+        bytes_on_sqlite(FLOWFN, flows.in_turn),
+        bytes_on_sqlite(LANGGRAPH, flows.in_turn),
+        bare.commit_bytes(),
+        at_most=300,
+        measure=reported,
+        unit="B",
+        once=True,
+    )
+    yield Work(
+        "task call in turn, {n}, SQLite, awaited",
+        Sizes(200, 1_000, 2_000),
+        awaited_on_sqlite(FLOWFN, flows.in_turn_awaited),
+        awaited_on_sqlite(LANGGRAPH, flows.in_turn_awaited),
+        bare.commits_awaited(),
+        faster=8,
+    )
+
+
+def _fan_outs() -> Iterator[Work]:
+    large, smaller = Sizes(1_000, 10_000, 10_000), Sizes(100, 1_000, 1_000)
+    for kind, run, flow, limit in (
+        ("sync", in_memory, flows.fan_out, bare.fan_out()),
+        ("async", awaited_in_memory, flows.fan_out_awaited, bare.fan_out_awaited()),
+    ):
+        for sizes in (Sizes(20, 100, 100), smaller):
+            yield Work(f"fan-out of {{n}}, {kind}, memory", sizes, run(FLOWFN, flow), run(LANGGRAPH, flow), limit)
+        yield Work(
+            f"fan-out of {{n}}, {kind}, memory",
+            large,
+            run(FLOWFN, flow),
+            run(LANGGRAPH, flow, Sizes(300, 3_000, 10_000)),
+            limit,
+            faster=80,
+        )
+        yield Work(
+            f"fan-out of {{n}}, {kind}; bare: flowfn's at a tenth",
+            large,
+            run(FLOWFN, flow),
+            bare=run(FLOWFN, flow, smaller),
+            of_bare=STRAIGHT,
+        )
+
+
+def _sub_calls() -> Iterator[Work]:
+    sizes = Sizes(200, 5_000, 5_000)
+    for kind, run, callers, flow in (
+        ("sync", in_memory, flows.fan_out_of_callers, flows.fan_out),
+        ("async", awaited_in_memory, flows.fan_out_of_callers_awaited, flows.fan_out_awaited),
+    ):
+        yield Work(
+            f"{{n}} that call one each, {kind}; bare: without",
+            sizes,
+            run(FLOWFN, callers),
+            bare=run(FLOWFN, flow),
+            of_bare=3,
+        )
+        yield Work(
+            f"{{n}} that call one each, {kind}; bare: at a fifth",
+            sizes,
+            run(FLOWFN, callers),
+            bare=run(FLOWFN, callers, Sizes(100, 1_000, 1_000)),
+            of_bare=STRAIGHT,
+        )
+
+
+def _long_runs() -> Iterator[Work]:
+    for saver in ("memory", "SQLite"):
+        run = LongRun(FLOWFN, saver)
+        yield Work(
+            f"last 1 000 of {{n}} calls, {saver}; bare: the first",
+            Sizes(3_000, 20_000, 100_000),
+            run.last(),
+            bare=run.first(),
+            of_bare=STRAIGHT,
+            measure=reported,
+        )
+
+
+def _replays() -> Iterator[Work]:
+    for sizes, faster in (
+        (Sizes(10, 10, 10), None),
+        (Sizes(50, 100, 100), None),
+        (Sizes(200, 1_000, 1_000), 40),
+        (Sizes(500, 5_000, 5_000), 40),
+    ):
+        yield Work(
+            "replay of {n} finished calls, memory",
+            sizes,
+            replay(FLOWFN),
+            replay(LANGGRAPH),
+            bare.replay(),
+            faster=faster,
+        )
+    yield Work(
+        "replay of {n}; bare: flowfn's at a fifth",
+        Sizes(500, 5_000, 5_000),
+        replay(FLOWFN),
+        bare=replay(FLOWFN, Sizes(100, 1_000, 1_000)),
+        of_bare=STRAIGHT,
+    )
+
+
+def _payloads() -> Iterator[Work]:
+    packed, pickled = (ormsgpack.packb, ormsgpack.unpackb), (pickle.dumps, pickle.loads)
+    for name, value, sizes, limit in (
+        ("1 MB of bytes", values.megabyte(), Sizes(3, 20, 50), packed),
+        ("numpy array of 8 MB", values.array(), Sizes(1, 5, 10), pickled),
+        ("list of 100 000 dicts", values.rows(), ONE, packed),
+        ("list of 1 000 dataclasses", values.orders(), Sizes(1, 5, 10), pickled),
+    ):
+        flow = flows.returns(value)
+        yield Work(
+            f"payload: {name}, memory",
+            sizes,
+            in_memory(FLOWFN, flow),
+            in_memory(LANGGRAPH, flow),
+            bare.payload(value, *limit),
+            faster=1,
+        )
+
+
+def _imports() -> Iterator[Work]:
+    yield Work(
+        "import, whole process; bare: python -c pass",
+        ONE,
+        python("import flowfn"),
+        python("import langgraph.func"),
+        python("pass"),
+        faster=6,
+    )
+    yield Work(
+        "import, modules loaded; bare: python -c pass",
+        ONE,
+        _counts("flowfn"),
+        _counts("langgraph.func"),
+        _counts("sys"),
+        measure=reported,
+        unit="",
+        once=True,
+    )
+    yield Work(
+        "import, of cli ui dask psycopg numpy pandas pydantic",
+        ONE,
+        python(f"import flowfn, sys; print(sum(name in sys.modules for name in {STRANGERS}))"),
+        at_most=0,
+        measure=reported,
+        unit="",
+        once=True,
+    )
+
+
+def _counts(module: str) -> Entrant:
+    return python(f"import sys, {module}; print(len(sys.modules))")

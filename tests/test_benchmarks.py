@@ -1,0 +1,144 @@
+"""The harness measures what it says, on tiny sizes. Nothing here asks how fast anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from benchmarks import bare, flows
+from benchmarks.__main__ import main
+from benchmarks.harness import Entrant, Result, Sizes, Trials, Work, head, line, reported, run
+from benchmarks.libraries import FLOWFN, LANGGRAPH, Library
+from benchmarks.trials import awaited_on_sqlite, bytes_on_sqlite, fresh, on_sqlite, replay
+from benchmarks.works import all_works
+
+TINY = Sizes(3, 3, 3)
+
+
+def noting(name: str, notes: list[str]) -> Entrant:
+    """An entrant that reports its own name's length, and notes when it was prepared and run."""
+
+    def trials(n: int) -> Trials:
+        try:
+            while True:
+                notes.append(f"{name} prepared")
+                yield partial(_note, name, notes)
+        finally:
+            notes.append(f"{name} closed")
+
+    return Entrant(trials)
+
+
+def _note(name: str, notes: list[str]) -> int:
+    notes.append(f"{name} ran")
+    return len(name)
+
+
+def test_entrants_take_turns_after_a_warm_up_and_are_closed() -> None:
+    notes: list[str] = []
+    work = Work("w", TINY, flowfn=noting("B", notes), langgraph=noting("A", notes), measure=reported)
+
+    result = run(work, "quick", rounds=2)
+
+    assert result.medians == {"langgraph": 1, "flowfn": 1}
+    turn = ["A prepared", "A ran", "B prepared", "B ran"]
+    warm_up = ["A prepared", "A ran", "A closed", "B prepared", "B ran", "B closed"]
+    assert notes == [*warm_up, *turn, *turn, "A closed", "B closed"]
+
+
+@pytest.mark.parametrize(
+    ("medians", "verdict"),
+    [
+        ({"langgraph": 80.0, "flowfn": 2.0, "bare": 1.0}, "ok"),
+        ({"langgraph": 79.0, "flowfn": 2.0, "bare": 1.0}, "missed"),
+        ({"langgraph": 800.0, "flowfn": 3.0, "bare": 1.0}, "missed"),
+        ({"langgraph": 8000.0, "flowfn": 11.0, "bare": 10.0}, "missed"),
+    ],
+)
+def test_a_row_is_ok_when_it_meets_all_that_was_wanted(medians: dict[str, float], verdict: str) -> None:
+    work = Work("w", TINY, noting("B", []), faster=40, of_bare=2.5, at_most=10)
+    assert Result(work, "quick", medians).verdict() == verdict
+
+
+def test_a_work_that_fails_leaves_the_others_their_turn() -> None:
+    def trials(n: int) -> Trials:
+        raise ValueError("broken")
+        yield
+
+    result = run(Work("w", TINY, Entrant(trials)), "quick", rounds=1)
+
+    assert result.verdict() == "failed"
+    assert "ValueError: broken" in line(result)
+
+
+def test_a_line_says_at_how_many_langgraph_was_measured() -> None:
+    other = replace(noting("A", []), sizes=Sizes(1, 300, 1_000))
+    work = Work("fan-out of {n}", Sizes(1, 1_000, 1_000), noting("B", []), other, faster=80)
+
+    row = line(Result(work, "normal", {"langgraph": 1_234.0, "flowfn": 12.0}))
+
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == [
+        *("fan-out of 1 000", "1 234 µs (at 300)", "12.0 µs", "", "103 ×", "≥ 80 ×", "", "ok"),
+    ]
+    assert len(head().splitlines()[0]) == len(row)
+
+
+@pytest.mark.parametrize("library", [LANGGRAPH, FLOWFN], ids=["langgraph", "flowfn"])
+@pytest.mark.parametrize(
+    ("make", "result"),
+    [
+        (flows.no_task, 3),
+        (flows.in_turn, 3),
+        (flows.fan_out, 6),
+        (flows.returns([1, 2]), 6),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_a_flow_does_the_same_in_both_libraries(library: Library, make: flows.MakeFlow, result: Any) -> None:
+    assert make(library, library.memory()).invoke(3, fresh()) == result
+
+
+@pytest.mark.parametrize("library", [LANGGRAPH, FLOWFN], ids=["langgraph", "flowfn"])
+@pytest.mark.parametrize(("make", "result"), [(flows.in_turn_awaited, 3), (flows.fan_out_awaited, 6)])
+async def test_an_awaited_flow_does_the_same_in_both(library: Library, make: flows.MakeFlow, result: Any) -> None:
+    assert await make(library, library.memory()).ainvoke(3, fresh()) == result
+
+
+def test_a_task_that_calls_one_does() -> None:
+    assert flows.fan_out_of_callers(FLOWFN, FLOWFN.memory()).invoke(3, fresh()) == 6
+
+
+@pytest.mark.parametrize("library", [LANGGRAPH, FLOWFN], ids=["langgraph", "flowfn"])
+def test_every_way_to_run_a_flow_can_be_measured_again_and_again(library: Library) -> None:
+    entrants: list[Callable[[], Entrant]] = [
+        lambda: on_sqlite(library, flows.in_turn),
+        lambda: awaited_on_sqlite(library, flows.in_turn_awaited),
+        lambda: replay(library),
+    ]
+    for entrant in entrants:
+        assert run(Work("w", TINY, entrant()), "quick", rounds=2).failed == ""
+
+
+def test_bytes_on_disk_are_those_that_the_calls_added() -> None:
+    work = Work("w", Sizes(300, 0, 0), bytes_on_sqlite(FLOWFN, flows.in_turn), bare=bare.commit_bytes(), once=True)
+    medians = run(replace(work, measure=reported), "quick", rounds=1).medians
+    assert all(0 < number < 2_000 for number in medians.values())
+
+
+def test_the_rows_are_named_apart() -> None:
+    names = [work.name.format(n=work.sizes.normal) for work in all_works()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_command_prints_the_chosen_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--quick", "replay of 10 "])
+
+    printed = capsys.readouterr().out.splitlines()
+    rows = [row for row in printed if row.startswith("| replay of 10 finished calls, memory")]
+    assert len(rows) == 1
+    assert len([row for row in printed if row.startswith("|")]) == 3
+    assert "0 failed" in printed[-1]
