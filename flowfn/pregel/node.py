@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
+from flowfn.pregel import callee
 from flowfn.types import MISSING
 
 Writer: TypeAlias = Callable[[Any], Iterable[tuple[str, Any]]]
@@ -65,7 +66,7 @@ class Node:
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_async", _is_async(self.bound))
+        object.__setattr__(self, "is_async", callee.is_async(self.bound))
 
     def writes(self, result: Any) -> list[tuple[str, Any]]:
         """The (channel, value) writes that this result stands for, in the order of the writers."""
@@ -151,7 +152,7 @@ def _constant(value: Any, result: Any) -> Any:
 
 def _chained(first: Callable[..., Any], second: Callable[[Any], Any]) -> Callable[..., Any]:
     """A function that hands what the first gives to the second; async if either is."""
-    if not (_is_async(first) or _is_async(second)):
+    if not (callee.is_async(first) or callee.is_async(second)):
 
         @functools.wraps(first)
         def chain(*args: Any, **kwargs: Any) -> Any:
@@ -168,9 +169,3 @@ def _chained(first: Callable[..., Any], second: Callable[[Any], Any]) -> Callabl
         return await result if inspect.isawaitable(result) else result
 
     return achain
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

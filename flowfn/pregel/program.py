@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from flowfn.channels import Channel
 from flowfn.checkpoint import Saver, open_saver
-from flowfn.errors import ConfigError, NoThreadError
+from flowfn.errors import ConfigError, NoSaverError, NoThreadError
 from flowfn.pregel import snapshot
 from flowfn.pregel.compiled import Compiled, Keys
 from flowfn.pregel.entry import Entry, handed_out, result_of
@@ -277,8 +277,6 @@ class Pregel(Compiled):
         Raises:
             NoSaverError: there is none; `what` needs it.
         """
-        from flowfn.errors import NoSaverError
-
         if self.checkpointer is None:
             raise NoSaverError(what)
         return self.checkpointer

@@ -155,18 +155,13 @@ class Run:
             changed.tell_code(self, callee.title)
 
     def known_call(self, key: bytes, frame: CallFrame, callee: Callee) -> Call | None:
-        """The call of that key, if an earlier attempt made it, in this process or on record."""
-        call = self.calls.get(key)
-        if call is None:
-            row = self.journal.claim(key)
-            if row is None:
-                return None
-            call = Call.replayed(self, callee, row, frame)
-            if call.outcome == FAILURE:
-                self.failures.append(call)
-        else:
-            call.frame = frame
-            call.looked = call.acted = False
+        """The call that is on record under that key."""
+        row = self.journal.claim(key)
+        if row is None:
+            return None
+        call = Call.replayed(self, callee, row, frame)
+        if call.outcome == FAILURE:
+            self.failures.append(call)
         return call
 
     def make(self, call: Call) -> None:
