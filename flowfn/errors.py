@@ -8,7 +8,8 @@ running code and are `BaseException`, so that no `except Exception` swallows the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 
 class FlowError(Exception):
@@ -21,6 +22,7 @@ class FlowError(Exception):
 
 def _rebuilt(kind: type[FlowError], args: tuple[Any, ...], facts: dict[str, Any]) -> FlowError:
     error = kind.__new__(kind, *args)
+    error.args = args  # an OSError's own `__new__` leaves them to `__init__`
     error.__dict__.update(facts)
     return error
 
@@ -33,6 +35,11 @@ def listed(names: Iterable[str], limit: int = 10) -> str:
     if len(ticked) < 2:
         return "".join(ticked)
     return f"{', '.join(ticked[:-1])} and {ticked[-1]}"
+
+
+def _moment(seconds: float) -> str:
+    """A moment in a person's words, in the zone they live in."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 # ---------------------------------------------------------------- how things are declared and called
@@ -131,6 +138,17 @@ class BlockedLoopError(FlowError, RuntimeError):
         )
 
 
+class LimitInsideItselfError(FlowError, RuntimeError):
+    """A task with a limit is called inside a call of its own, which holds a place that the inner one would wait for."""
+
+    def __init__(self, task: str, most: int) -> None:
+        self.task, self.most = task, most
+        super().__init__(
+            f"Task `{task}` was called inside a call of itself, and `max_running={most}` lets no more than {most} run at "
+            f"once: it would wait for its own place. Call a task without the limit inside."
+        )
+
+
 class EndedFrameError(FlowError, RuntimeError):
     """Code that a finished function left running made a call."""
 
@@ -153,6 +171,74 @@ class ForkedProcessError(FlowError, RuntimeError):
         )
 
 
+class RemoteCallError(FlowError, RuntimeError):
+    """Code that runs in another process than its flow asked for what only the flow can do."""
+
+    def __init__(self, what: str, task: str) -> None:
+        self.what, self.task = what, task
+        super().__init__(
+            f"{what} by an attempt at task `{task}` that runs in another process than its flow, where nothing can "
+            f"record it. Make the call in the flow, call the plain function (`.func`), or run `{task}` on threads."
+        )
+
+
+class StayedBehindError(FlowError, RuntimeError):
+    """Code that runs in another process than its flow asked for what cannot be brought there."""
+
+    def __init__(self, what: str, why: str = "") -> None:
+        self.what, self.why = what, why
+        super().__init__(
+            f"{what} stayed in the process that runs the flow{': ' + why.rstrip('.') if why else ''}. Hand the task "
+            f"what it needs of it as an argument, or run the task on threads."
+        )
+
+
+class UnsendableError(FlowError, TypeError):
+    """A function or an argument cannot be sent to another process; says which part of it."""
+
+    def __init__(self, path: str, kind: str, why: str = "") -> None:
+        self.path, self.kind, self.why = path, kind, why
+        super().__init__(
+            f"{path} is a `{kind}`, which cannot be sent to another process{': ' + why.rstrip('.') if why else ''}. "
+            f"Open such objects inside the task that uses them, or run the task on threads."
+        )
+
+
+class UnfitWorkerError(FlowError, RuntimeError):
+    """A worker cannot run what it was sent."""
+
+    def __init__(self, worker: str, task: str, why: str) -> None:
+        self.worker, self.task, self.why = worker, task, why
+        super().__init__(
+            f"{worker} cannot run {f'task `{task}`' if task else 'an attempt'}: {why}. Workers need the same Python, "
+            f"flowfn and modules as the flow; install them there and start the workers again."
+        )
+
+
+class WorkerDiedError(FlowError, ChildProcessError):
+    """The process that ran an attempt ended before the attempt did.
+
+    Args:
+        how: what became of the process.
+        task: the task that was tried, when it is not tried again.
+        times: how often it had been begun.
+    """
+
+    def __init__(self, how: str, task: str = "", times: int = 1) -> None:
+        self.how, self.task, self.times = how, task, times
+        if times > 1:
+            what = (
+                f"Task `{task}` was begun {times} times, and each time the worker it ran on was lost; at last, {how}. "
+                f"Look for what ends it: memory that runs out, code in C that crashes, an exit in the task itself."
+            )
+        else:
+            attempt = f"An attempt at task `{task}`" if task else "An attempt"
+            what = f"{attempt} was lost with the worker it ran on, and nobody knows how far it had come: {how}."
+        super().__init__(what)
+
+    __str__ = Exception.__str__
+
+
 class AmbiguousCallError(FlowError, RuntimeError):
     """Two calls cannot be told apart at a replay."""
 
@@ -162,6 +248,18 @@ class AmbiguousCallError(FlowError, RuntimeError):
             f"Two calls of task `{name}` cannot be told apart: {why}. A replay could hand each the other's result. "
             f"Name them with `@task(key=…)` or `{name}.with_options(key=…)`, put each caller in its own "
             f"`with branch(name):`, or say that either result serves both: `@task(interchangeable=True)`."
+        )
+
+
+class UnkeyedArgumentError(FlowError, TypeError):
+    """An argument of a cached task holds something that cannot be part of a key."""
+
+    def __init__(self, task: str, argument: str, kind: str) -> None:
+        self.task, self.argument, self.kind = task, argument, kind
+        super().__init__(
+            f"No entry of cached task `{task}` could be found again by its argument `{argument}`, which is or holds a "
+            f"`{kind}`. Say what names an entry instead, `CachePolicy(key_func=lambda …: …)`, or give that class a "
+            f"`__flow_key__` method."
         )
 
 
@@ -196,15 +294,111 @@ class UnreadableError(FlowError, ValueError):
 
 
 class MissingClassError(UnreadableError):
-    """The class of a stored value is not there any more."""
+    """A class or function that a stored value names is not there any more."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, what: str = "A stored value", why: str = "which no imported module defines") -> None:
         self.name = name
         super().__init__(
-            f"A stored `{name}`",
-            f"the class `{name}` is not defined by any imported module. Import the module that defines it, or keep "
-            f"its old name as an alias, then go on; the stored value is untouched.",
+            what,
+            f"it needs `{name}`, {why}. Import the module that defines it, or keep its old name as an alias, then go "
+            f"on; the stored value is untouched.",
         )
+
+
+class UnsignedPickleError(UnreadableError):
+    """A stored pickle carries no signature, so that anybody may have put it there."""
+
+    def __init__(self, what: str, kind: str) -> None:
+        self.kind = kind
+        super().__init__(
+            what,
+            f"it is {kind} that nobody signed, and loading it could run anybody's code. It was not loaded. If you "
+            f"know where the store comes from, sign what it holds: `flowfn.trust(…)`.",
+        )
+
+
+class UnknownKeyError(UnreadableError):
+    """What a stored value was signed or encrypted with is no key of this reader.
+
+    Args:
+        missing: ids of the keys that are wanted.
+        known: ids of the keys that are here.
+    """
+
+    def __init__(
+        self, what: str, missing: Sequence[bytes], known: Sequence[bytes] = (), *, is_encrypted: bool = False
+    ) -> None:
+        self.missing, self.known, self.is_encrypted = list(missing), list(known), is_encrypted
+        done, does = ("encrypted", "encrypts") if is_encrypted else ("signed", "signs")
+        place = "`FLOWFN_ENCRYPTION_KEY`" if is_encrypted else "`FLOWFN_KEY` or the key file"
+        trust = (
+            ""
+            if is_encrypted
+            else " Or, if you know where the store comes from, sign what it holds anew: `flowfn.trust(…)`."
+        )
+        super().__init__(
+            what,
+            f"it was {done} with the key {listed(id.hex() for id in missing)}, which is not here (here: "
+            f"{listed(id.hex() for id in known) or 'none'}), and was not loaded. Add its secret behind your own, "
+            f"in {place}: the first one {does}, all are good for reading.{trust}",
+        )
+
+
+class BadSignatureError(UnreadableError):
+    """A stored value is not what was signed or encrypted, or does not stand where it was put."""
+
+    def __init__(self, what: str, key: bytes, *, is_encrypted: bool = False) -> None:
+        self.key, self.is_encrypted = key, is_encrypted
+        done = "what was encrypted" if is_encrypted else "what was signed"
+        trust = "" if is_encrypted else " If it was you who changed it, sign it anew: `flowfn.trust(…)`."
+        super().__init__(
+            what,
+            f"it is not {done} with the key `{key.hex()}` for this place: it was changed, or moved here from another "
+            f"place. It was not loaded. Take it from a backup.{trust}",
+        )
+
+
+class NotEncryptedError(UnreadableError):
+    """A stored value is in clear, where only encrypted ones are read."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            what,
+            "it was stored without encryption, so that anybody may have put it there. If you know where the store "
+            "comes from, encrypt what it holds: `flowfn.trust(…)`.",
+        )
+
+
+class NoKeyError(UnstorableError, UnreadableError):
+    """A value has to be signed, or its signature checked, and no key could be made or read."""
+
+    def __init__(self, why: str, what: str = "A value", variable: str = "FLOWFN_KEY") -> None:
+        self.why, self.what, self.variable = why, what, variable
+        self.path, self.kind = what, "value"
+        FlowError.__init__(
+            self,
+            f"{what} needs a key, and there is none: {why}. Set `{variable}` to a secret, the same wherever the store "
+            f"is used. This makes one: `python -c 'import secrets; print(secrets.token_urlsafe(32))'`",
+        )
+
+
+class ShortSecretError(FlowError, ValueError):
+    """A secret is too short to make a key of."""
+
+    def __init__(self, length: int, shortest: int) -> None:
+        self.length, self.shortest = length, shortest
+        super().__init__(
+            f"A secret has {length} characters, and needs at least {shortest}. This makes one: "
+            f"`python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
+        )
+
+
+class MissingPackageError(FlowError, ImportError):
+    """Something needs a package that is not installed."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        self.what, self.package, self.extra = what, package, extra
+        super().__init__(f"{what} needs the package `{package}`. Install it: `pip install 'flowfn[{extra}]'`.")
 
 
 class TagTakenError(FlowError, ValueError):
@@ -268,6 +462,33 @@ class RecursionLimitError(FlowError, RecursionError):
 
 class ConfigError(FlowError, ValueError):
     """A config lacks something, or holds something that cannot be meant."""
+
+
+class PolicyError(ConfigError):
+    """A policy holds something that cannot be meant."""
+
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        self.field, self.value, self.expected = field, value, expected
+        super().__init__(f"`{field}` cannot be {value!r}. Give {expected}.")
+
+
+class ThreadExistsError(ConfigError):
+    """A thread was to be copied under an id that is taken."""
+
+    def __init__(self, source: str, target: str) -> None:
+        self.source, self.target = source, target
+        super().__init__(
+            f"Thread `{target}` is there already, so thread `{source}` cannot be copied under that id. Choose an id "
+            f"that is new, or delete it first: `saver.delete_thread({target!r})`."
+        )
+
+
+class UnknownThreadError(ConfigError, LookupError):
+    """A thread that is not there was to be copied."""
+
+    def __init__(self, thread: str) -> None:
+        self.thread = thread
+        super().__init__(f"There is no thread `{thread}` to copy. List them with `saver.threads()`.")
 
 
 class NoSaverError(FlowError, ValueError):
@@ -337,6 +558,40 @@ class UnknownCheckpointError(FlowError, LookupError):
         super().__init__(f"Thread `{thread}` has no checkpoint `{checkpoint}`. List them with `get_state_history`.")
 
 
+class EffectRefusedError(FlowError, RuntimeError):
+    """A person did not let a call run whose effect is outside."""
+
+    def __init__(self, task: str, arguments: str) -> None:
+        self.task, self.arguments = task, arguments
+        super().__init__(
+            f"Task `{task}` was not run with ({arguments}): the call differs from what is on record, and the answer "
+            f"was no. Mend the code so that it makes the recorded call, or fork the run from an earlier point."
+        )
+
+
+class ReconcileError(FlowError, TypeError):
+    """`reconcile` of a task gave something else than it may."""
+
+    def __init__(self, task: str, said: object) -> None:
+        self.task = task
+        super().__init__(
+            f"`reconcile` of task `{task}` gave {said!r}. It gives `Happened(result)` when the effect took place, "
+            f"`DID_NOT_HAPPEN` when it did not, or None when it cannot tell."
+        )
+
+
+class UnknownCallError(FlowError, LookupError):
+    """A result is given for a call that a run has not recorded, or for one of several of that name."""
+
+    def __init__(self, thread: str, call: str, found: int, known: Sequence[tuple[str, str, str]]) -> None:
+        self.thread, self.call, self.known = thread, call, list(known)
+        why = f"{found} recorded calls of that name; say which by its id" if found else "no such call on record"
+        lines = "".join(f"\n  {id}: {name}({arguments})" for id, name, arguments in self.known)
+        super().__init__(f"`{call}` stands for no one call of thread `{thread}`: there are {why}. Recorded:{lines}")
+
+    __str__ = Exception.__str__
+
+
 class StoreError(FlowError, OSError):
     """A database of threads cannot be used."""
 
@@ -345,6 +600,48 @@ class StoreError(FlowError, OSError):
         super().__init__(f"The database `{path}` {why}")
 
     __str__ = Exception.__str__
+
+
+class CacheError(FlowError, OSError):
+    """A folder cannot be used as a cache."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path, self.why = path, why
+        super().__init__(f"The cache `{path}` {why}")
+
+    __str__ = Exception.__str__
+
+
+class ThreadBusyError(FlowError, RuntimeError):
+    """Somebody else runs the thread."""
+
+    def __init__(self, thread: str, holder: str, since: float) -> None:
+        self.thread, self.holder, self.since = thread, holder, since
+        super().__init__(
+            f"Thread `{thread}` is being run by {holder}, since {_moment(since)}; one run at a time records on a "
+            f'thread. Wait for it (`on_busy="wait"`), or stop it first.'
+        )
+
+
+class FlowBusyError(ThreadBusyError):
+    """As many runs of the flow are under way as may be (`max_running`)."""
+
+    def __init__(self, flow: str, most: int, holder: str, since: float) -> None:
+        self.flow, self.most = flow, most
+        self.holder, self.since, self.thread = holder, since, ""
+        FlowError.__init__(
+            self,
+            f"Flow `{flow}` may have {most} run(s) at once (`max_running`), and that many are under way, one by "
+            f'{holder}, since {_moment(since)}. Wait for it (`on_busy="wait"`), or stop it first.',
+        )
+
+
+class ThreadMovedError(FlowError, RuntimeError):
+    """A thread has changed between the moment it was read and the moment it was to be written; read it again."""
+
+    def __init__(self, thread: str) -> None:
+        self.thread = thread
+        super().__init__(f"Thread `{thread}` was run by somebody else meanwhile; try again.")
 
 
 class StoreConflictError(StoreError):
@@ -359,15 +656,64 @@ class StoreConflictError(StoreError):
         )
 
 
+class LeaseLostError(StoreConflictError):
+    """Somebody else has taken over the thread that a run was writing to."""
+
+    def __init__(self, path: str, thread: str) -> None:
+        self.thread = thread
+        StoreError.__init__(
+            self,
+            path,
+            f"refused a write to thread `{thread}`: this run was not heard of for longer than its lease, and somebody "
+            f"else has taken the thread over, or deleted it. What was stored stands; this run stops.",
+        )
+
+
 class SaveFailedError(FlowError, RuntimeError):
     """A run ended because its store refused a write."""
 
     def __init__(self, what: str, cause: BaseException) -> None:
         self.what = what
+        kept = "" if "stored is lost" in str(cause) else "Nothing that was stored is lost. "
         super().__init__(
-            f"The run stopped because {what} could not be stored: {cause} Nothing that was stored is lost; mend the "
-            f"store and go on with `invoke(None, config)` or `.resume()`."
+            f"The run stopped because {what} could not be stored: {cause} {kept}Mend the store and go on with "
+            f"`invoke(None, config)` or `.resume()`."
         )
+
+
+class TaskTimeoutError(FlowError, TimeoutError):
+    """An attempt of a task went on for longer than it may.
+
+    Attributes:
+        node: the task.
+        elapsed: seconds since the attempt began.
+        kind: which limit ended it, `"run"` or `"idle"`.
+        timeout: that limit in seconds.
+        run_timeout, idle_timeout: both limits, None where there is none.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        elapsed: float,
+        *,
+        kind: Literal["run", "idle"],
+        run_timeout: float | None = None,
+        idle_timeout: float | None = None,
+    ) -> None:
+        self.node, self.elapsed, self.kind = node, elapsed, kind
+        self.run_timeout, self.idle_timeout = run_timeout, idle_timeout
+        self.timeout = run_timeout if kind == "run" else idle_timeout
+        if kind == "run":
+            why = f"an attempt may take {run_timeout} (`timeout=`). Give it more time, or split its work into tasks."
+        else:
+            why = (
+                f"it had shown no sign of progress for {idle_timeout} (`idle_timeout=`). Give it more time, or let it "
+                f"call `runtime.heartbeat()` while it works."
+            )
+        super().__init__(f"Task `{node}` was ended {elapsed:.3f} seconds after its attempt began: {why}")
+
+    __str__ = Exception.__str__
 
 
 class FlowWaiting(FlowError, RuntimeError):
@@ -397,6 +743,18 @@ class NothingToResumeError(QuestionError, RuntimeError):
         super().__init__(
             f"Nothing waits for an answer on thread `{thread}`. To go on with an unfinished run pass None: "
             f"`invoke(None, config)`; to start one pass an input."
+        )
+
+
+class UnansweredError(QuestionError, AssertionError):
+    """A flow under test asks what the test has no answer to."""
+
+    def __init__(self, questions: Sequence[tuple[str, object]]) -> None:
+        self.questions = list(questions)
+        shown = "; ".join(repr(value) for _, value in self.questions)
+        super().__init__(
+            f"Nobody answers: {shown}. Give an answer before the flow runs, `stage.answer(…)`, or let it wait, "
+            f"`stage(strict=False)`."
         )
 
 
@@ -474,11 +832,29 @@ class Asked(FlowStop):
 
 
 class Paused(FlowStop):
-    """The run was asked to stop and go on later."""
+    """The run was asked to stop and go on later; by a signal, if that is not 0."""
 
-    def __init__(self, reason: str = "paused") -> None:
-        self.reason = reason
+    def __init__(self, reason: str = "paused", signal: int = 0) -> None:
+        self.reason, self.signal = reason, signal
         super().__init__(reason)
+
+
+class FlowPaused(Paused, KeyboardInterrupt):
+    """A Ctrl-C or SIGTERM has paused a run: what had finished is stored, and the run can go on.
+
+    Raised where the run was called. It is no `FlowError` but a `KeyboardInterrupt`, which the signal would have raised:
+    no `except Exception` of a program that was told to stop makes it go on.
+    """
+
+    __reduce__ = FlowError.__reduce__
+
+    def __init__(self, flow: str, thread: str, reason: str, signal: int) -> None:
+        super().__init__(reason, signal)
+        self.flow, self.thread = flow, thread
+        self.args = (
+            f"Flow `{flow}` was paused by {reason} on thread `{thread}`; what had finished is stored. Go on with the "
+            f'same `run`, or with `{flow}.thread("{thread}").resume()`.',
+        )
 
 
 class SaveStopped(FlowStop):
