@@ -22,6 +22,7 @@ from typing import Any
 import ormsgpack
 
 from flowfn.futures import MapFuture, TaskFuture
+from flowfn.serde.objects import array_parts, is_array
 
 OPTIONS = (
     ormsgpack.OPT_SORT_KEYS
@@ -41,11 +42,17 @@ DEEPEST = 80
 """Levels of nested objects after which a walk leaves out what comes below."""
 
 packb = ormsgpack.packb
+_PADDED = "gGV"
+"""Kinds of numbers with bytes between them that say nothing: long doubles and structures."""
 
 
-def digest(*parts: bytes, size: int = 16) -> bytes:
-    """A hash of the parts; no two lists of parts share one."""
-    return blake2b(packb(parts, None, AS_LISTS), digest_size=size).digest()
+def digest(*parts: bytes, size: int = 16, secret: bytes = b"") -> bytes:
+    """A hash of the parts; no two lists of parts share one.
+
+    Args:
+        secret: without which nobody can tell by trying what was hashed.
+    """
+    return blake2b(packb(parts, None, AS_LISTS), digest_size=size, key=secret).digest()
 
 
 # ---------------------------------------------------------------- names
@@ -269,6 +276,9 @@ class Walk:
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None and callable(value):
             return self._tagged("named", _named(wrapped))
+        if is_array(kind) and value.dtype.itemsize and not (value.dtype.char in _PADDED or value.dtype.hasobject):
+            head, numbers = array_parts(value)
+            return self._tagged("array", head, blake2b(numbers, digest_size=32).digest())
         try:
             state = value.__reduce_ex__(4)
         except Exception:  # whatever a class raises to say that it has no state to give
@@ -289,6 +299,20 @@ def _named(thing: Any) -> bytes:
         return module_name(thing.__name__).encode()
     name = name_of(thing).encode()
     return name if isinstance(thing, type) else name + captured(thing)
+
+
+def question_base(path: bytes, value: Any, key: str | None, allowed: str | None, secret: bytes = b"") -> bytes:
+    """What names a question: where it is asked, what it shows or the name it is tied to, and which answers it allows.
+
+    Args:
+        path: what the keys of the asking code's calls start with.
+        allowed: JSON schema of an answer as text, or None.
+        secret: see `digest`.
+    """
+    shown = Walk().packed(value) if key is None else key.encode()
+    kind = b"payload" if key is None else b"key"
+    schema = [] if allowed is None else [allowed.encode()]
+    return digest(path, b"question", kind, shown, *schema, secret=secret)
 
 
 def is_frozen(value: Any) -> bool:

@@ -310,3 +310,14 @@ def test_futures_in_what_a_flow_returns_stand_for_their_values():
         return {"a": make(1), "b": [make(2), (make(3),)]}
 
     assert flow.invoke(1, CONFIG) == {"a": 1, "b": [2, (3,)]}
+
+
+def test_arrays_are_told_apart_by_their_numbers_kind_and_shape():
+    numpy = pytest.importorskip("numpy")
+    numbers = numpy.arange(12.0)
+    packed = Walk().packed(numbers)
+    assert len(packed) < 100
+    assert Walk().packed(numbers.copy()) == packed
+    assert Walk().packed(numbers[::2]) == Walk().packed(numbers[::2].copy())
+    others = [numbers.astype("f4"), numbers.reshape(3, 4), numbers[:-1], numbers + 1]
+    assert len({packed, *map(Walk().packed, others)}) == 5

@@ -158,7 +158,7 @@ def rebuild(plain: list[Any], found: Callable[[Any], type] = lambda cls: cls) ->
     """
     root, rows = plain
     chain: list[BaseException] = []
-    parsed = [Record(*row) for row in rows]
+    parsed = [_parsed(row) for row in rows]
     for record in parsed:
         chain.append(record.cls if isinstance(record.cls, BaseException) else _rebuilt(record, chain, found))
     for error, record in zip(chain, parsed, strict=True):
@@ -169,6 +169,15 @@ def rebuild(plain: list[Any], found: Callable[[Any], type] = lambda cls: cls) ->
             error.__dict__[TRACEBACK] = record.trace
     rebuilt: BaseException = chain[root]
     return rebuilt
+
+
+def _parsed(row: Any) -> Record:
+    record = Record(*row) if type(row) is list and len(row) == len(Record._fields) else None
+    if record is None or [type(part) for part in record[1:4]] != [list, dict, dict]:
+        raise ValueError("this is no record of an exception")
+    if record.group is not None and type(record.group) is not list:
+        raise ValueError("this is no group of exceptions")
+    return record
 
 
 def _rebuilt(record: Record, chain: list[BaseException], found: Callable[[Any], type]) -> BaseException:

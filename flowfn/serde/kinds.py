@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from flowfn.types import MISSING
 
-PAIRS, BIG_INT, BYTEARRAY, MEMORYVIEW, SURROGATES, EXCEPTION, REGISTERED, ARRAY = range(1, 9)
+PAIRS, BIG_INT, BYTEARRAY, MEMORYVIEW, SURROGATES, EXCEPTION, REGISTERED, ARRAY, LARGE_ARRAY = range(1, 10)
 
 ATOMS: frozenset[type] = frozenset(
     {type(None), bool, int, float, complex, str, bytes, range, type(...), re.Pattern, decimal.Decimal}
@@ -49,12 +49,15 @@ class Kind(NamedTuple):
         to_plain: from the value to what is stored for it, of simpler kinds.
         from_plain: the way back; what it raises makes the stored value unreadable.
         is_raw: what is stored is bytes, put down as they are.
+        takes: the only type that `from_plain` is given. Another one could hold very much in a few bytes: a network is a
+            sequence too, and a number can be the size of a bytearray.
     """
 
     code: int
     to_plain: Callable[[Any], Any]
     from_plain: Callable[[Any], Any]
     is_raw: bool = False
+    takes: type = list
 
 
 def pairs(value: dict[Any, Any]) -> list[Any]:
@@ -77,6 +80,8 @@ def view_parts(value: memoryview) -> list[Any]:
 def view_from_parts(plain: list[Any]) -> memoryview:
     """A memoryview of bytes of its own."""
     data, form, shape, readonly = plain
+    if type(data) is not bytes or type(shape) is not list:
+        raise ValueError("a view of something else than bytes")
     return memoryview(data if readonly else bytearray(data)).cast(form, shape)
 
 
@@ -150,6 +155,36 @@ def _pattern(plain: list[Any]) -> re.Pattern[Any]:
     return re.compile(source, flags)
 
 
+def _uuid(v: uuid.UUID) -> bytes:
+    """Its bytes; then one more if whoever made it could tell whether it is unique."""
+    return v.bytes if v.is_safe is uuid.SafeUUID.unknown else v.bytes + bytes([v.is_safe.value & 1])
+
+
+def _from_uuid(plain: bytes) -> uuid.UUID:
+    safe = {b"": uuid.SafeUUID.unknown, b"\0": uuid.SafeUUID.safe, b"\1": uuid.SafeUUID.unsafe}[plain[16:]]
+    return uuid.UUID(bytes=plain[:16], is_safe=safe)
+
+
+def _whole(plain: list[Any]) -> list[int]:
+    """What something is made of that would take a text for a number too, such as "1e999999999"."""
+    if any(type(one) is not int for one in plain):
+        raise ValueError("it is made of whole numbers")
+    return plain
+
+
+def _fraction(v: fractions.Fraction) -> list[Any]:
+    if type(v.numerator) is not int or type(v.denominator) is not int:
+        raise NotPlain(v, "it is made of numbers that are no int")
+    return [v.numerator, v.denominator]
+
+
+def _array(plain: list[Any]) -> array.array[Any]:
+    code, data = plain
+    if type(data) is not bytes:
+        raise ValueError("an array of something else than bytes")
+    return array.array(code, data)
+
+
 def _int(plain: bytes) -> int:
     return int.from_bytes(plain, "little", signed=True)
 
@@ -161,12 +196,12 @@ KINDS: dict[type, Kind] = {
     int: Kind(BIG_INT, lambda v: v.to_bytes(v.bit_length() // 8 + 1, "little", signed=True), _int, True),
     bytearray: Kind(BYTEARRAY, bytes, bytearray, True),
     complex: Kind(19, lambda v: [v.real, v.imag], lambda plain: complex(*plain)),
-    range: Kind(20, lambda v: [v.start, v.stop, v.step], lambda plain: range(*plain)),
+    range: Kind(20, lambda v: [v.start, v.stop, v.step], lambda plain: range(*_whole(plain))),
     slice: Kind(21, lambda v: [v.start, v.stop, v.step], lambda plain: slice(*plain)),
-    type(...): Kind(22, lambda v: None, lambda plain: ...),
-    type(NotImplemented): Kind(23, lambda v: None, lambda plain: NotImplemented),
-    decimal.Decimal: Kind(24, str, decimal.Decimal),
-    fractions.Fraction: Kind(25, lambda v: [v.numerator, v.denominator], lambda plain: fractions.Fraction(*plain)),
+    type(...): Kind(22, lambda v: None, lambda plain: ..., takes=type(None)),
+    type(NotImplemented): Kind(23, lambda v: None, lambda plain: NotImplemented, takes=type(None)),
+    decimal.Decimal: Kind(24, str, decimal.Decimal, takes=str),
+    fractions.Fraction: Kind(25, _fraction, lambda plain: fractions.Fraction(*_whole(plain))),
     datetime.datetime: Kind(26, _moment, _from_moment),
     datetime.date: Kind(27, lambda v: [v.year, v.month, v.day], lambda plain: datetime.date(*plain)),
     datetime.time: Kind(28, _time, _from_time),
@@ -174,17 +209,17 @@ KINDS: dict[type, Kind] = {
         29, lambda v: [v.days, v.seconds, v.microseconds], lambda plain: datetime.timedelta(*plain)
     ),
     datetime.timezone: Kind(30, lambda v: list(v.__getinitargs__()), lambda plain: datetime.timezone(*plain)),
-    zoneinfo.ZoneInfo: Kind(31, _zone_key, _from_zone_key),
-    uuid.UUID: Kind(32, lambda v: v.bytes, lambda plain: uuid.UUID(bytes=plain), True),
-    type(pathlib.Path()): Kind(33, str, pathlib.Path),
-    pathlib.PurePosixPath: Kind(34, str, pathlib.PurePosixPath),
-    pathlib.PureWindowsPath: Kind(35, str, pathlib.PureWindowsPath),
-    ipaddress.IPv4Address: Kind(36, str, ipaddress.IPv4Address),
-    ipaddress.IPv6Address: Kind(37, str, ipaddress.IPv6Address),
-    ipaddress.IPv4Network: Kind(38, str, ipaddress.IPv4Network),
-    ipaddress.IPv6Network: Kind(39, str, ipaddress.IPv6Network),
-    ipaddress.IPv4Interface: Kind(40, str, ipaddress.IPv4Interface),
-    ipaddress.IPv6Interface: Kind(41, str, ipaddress.IPv6Interface),
+    zoneinfo.ZoneInfo: Kind(31, _zone_key, _from_zone_key, takes=str),
+    uuid.UUID: Kind(32, _uuid, _from_uuid, True),
+    type(pathlib.Path()): Kind(33, str, pathlib.Path, takes=str),
+    pathlib.PurePosixPath: Kind(34, str, pathlib.PurePosixPath, takes=str),
+    pathlib.PureWindowsPath: Kind(35, str, pathlib.PureWindowsPath, takes=str),
+    ipaddress.IPv4Address: Kind(36, str, ipaddress.IPv4Address, takes=str),
+    ipaddress.IPv6Address: Kind(37, str, ipaddress.IPv6Address, takes=str),
+    ipaddress.IPv4Network: Kind(38, str, ipaddress.IPv4Network, takes=str),
+    ipaddress.IPv6Network: Kind(39, str, ipaddress.IPv6Network, takes=str),
+    ipaddress.IPv4Interface: Kind(40, str, ipaddress.IPv4Interface, takes=str),
+    ipaddress.IPv6Interface: Kind(41, str, ipaddress.IPv6Interface, takes=str),
     re.Pattern: Kind(42, lambda v: [v.pattern, v.flags], _pattern),
     collections.OrderedDict: Kind(43, pairs, lambda plain: collections.OrderedDict(from_pairs(plain))),
     collections.Counter: Kind(44, pairs, lambda plain: collections.Counter(dict(from_pairs(plain)))),
@@ -194,6 +229,9 @@ KINDS: dict[type, Kind] = {
         lambda plain: collections.defaultdict(plain[0] and _FACTORIES[plain[0]], from_pairs(plain[1:])),
     ),
     collections.deque: Kind(46, lambda v: [v.maxlen, *v], lambda plain: collections.deque(plain[1:], plain[0])),
-    type(MISSING): Kind(48, lambda v: None, lambda plain: MISSING),
-    array.array: Kind(47, lambda v: [v.typecode, v.tobytes()], lambda plain: array.array(*plain)),
+    type(MISSING): Kind(48, lambda v: None, lambda plain: MISSING, takes=type(None)),
+    array.array: Kind(47, lambda v: [v.typecode, v.tobytes()], _array),
 }
+
+RAW = frozenset({SURROGATES, ARRAY, LARGE_ARRAY} | {kind.code for kind in KINDS.values() if kind.is_raw})
+"""Codes of the kinds that are stored as bytes, put down as they are."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, cast
 
 import ormsgpack
 
@@ -37,6 +38,7 @@ class Family(NamedTuple):
 
 # ---------------------------------------------------------------- plain attributes: dataclasses and attrs
 
+_UNSET = object()
 _GENERATORS = ("dataclasses", "attr._make", "pydantic.main", "pydantic.root_model")
 
 
@@ -69,8 +71,9 @@ def _take_attributes(cls: Any) -> Callable[[Any], dict[str, Any]]:
     def take(value: Any) -> dict[str, Any]:
         state = dict(vars(value)) if has_dict else {}
         for name in slots:
-            if hasattr(value, name):
-                state[name] = getattr(value, name)
+            held = getattr(value, name, _UNSET)
+            if held is not _UNSET:
+                state[name] = held
         return state
 
     return take
@@ -91,7 +94,12 @@ def _make_attributes(cls: Any) -> Callable[[dict[str, Any]], Any]:
             raise ValueError(f"the class has no attribute {', '.join(state)} any more")
         return value
 
-    return make
+    def make_without_slots(state: dict[str, Any]) -> Any:
+        value = new(cls)
+        put(value, "__dict__", state)
+        return value
+
+    return make_without_slots if has_dict and not slots else make
 
 
 def _make_dataclass(cls: Any) -> Callable[[dict[str, Any]], Any]:
@@ -101,12 +109,13 @@ def _make_dataclass(cls: Any) -> Callable[[dict[str, Any]], Any]:
     names = fields.keys()
 
     def make(state: dict[str, Any]) -> Any:
-        for name in names - state.keys() if state.keys() != names else ():
-            field = fields[name]
-            if field.default is not dataclasses.MISSING:
-                state[name] = field.default
-            elif field.default_factory is not dataclasses.MISSING:
-                state[name] = field.default_factory()
+        if state.keys() != names:
+            for name in names - state.keys():
+                field = fields[name]
+                if field.default is not dataclasses.MISSING:
+                    state[name] = field.default
+                elif field.default_factory is not dataclasses.MISSING:
+                    state[name] = field.default_factory()
         return make_attributes(state)
 
     return make
@@ -140,7 +149,7 @@ def _enum(cls: Any, state: Any) -> Any:
 def _is_named_tuple(cls: Any) -> bool:
     fields = vars(cls).get("_fields")
     return (
-        cls.__bases__[0] is tuple
+        cls.__bases__[:1] == (tuple,)
         and isinstance(fields, tuple)
         and all(type(name) is str for name in fields)
         and cls.__dictoffset__ == 0
@@ -180,7 +189,6 @@ def _model(cls: Any, state: dict[str, Any]) -> Any:
 
 
 _NUMBERS = frozenset("biufcSUmM")
-_data_types: dict[str, Any] = {}
 
 
 def _text(data_type: Any, value: Any) -> str:
@@ -190,14 +198,11 @@ def _text(data_type: Any, value: Any) -> str:
     return str(data_type.str)
 
 
+@lru_cache(256)
 def _data_type(text: str) -> Any:
-    known = _data_types.get(text)
-    if known is None:
-        known = found("numpy:dtype")(text)
-        if known.kind not in _NUMBERS:
-            raise ValueError(f"an array of {known}")
-        _data_types[text] = known
-    return known
+    if not re.fullmatch(r"[<>|][biufcSUmM]\d+(\[\d*[A-Za-z]+\])?", text):
+        raise ValueError(f"an array of {text}")
+    return found("numpy:dtype")(text)
 
 
 def is_array(cls: type) -> bool:
@@ -205,24 +210,42 @@ def is_array(cls: type) -> bool:
     return cls.__module__ == "numpy" and cls is find("numpy:ndarray")
 
 
-def array_to_bytes(value: Any) -> bytes:
-    """Description and numbers of an array, its order in memory kept where it is C's or Fortran's."""
+def array_parts(value: Any) -> tuple[bytes, Any]:
+    """Description and numbers of an array, its order in memory kept where it is C's or Fortran's.
+
+    The numbers are the memory of the array itself where that holds them in order.
+    """
     order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
+    if not value.dtype.itemsize:
+        raise NotPlain(value, f"its dtype is {value.dtype}, without any size")
     head = ormsgpack.packb([_text(value.dtype, value), order, *value.shape])
     numbers = value.T if order == "F" else value
-    if numbers.flags.c_contiguous and value.dtype.itemsize and value.size:
-        numbers = numbers.reshape(-1).view("u1").data
-    else:
-        numbers = value.tobytes(order)
-    return b"".join((len(head).to_bytes(2, "little"), head, numbers))
+    in_order = numbers.flags.c_contiguous and value.size
+    numbers = numbers.reshape(-1).view("u1").data if in_order else value.tobytes(order)
+    return len(head).to_bytes(2, "little") + head, numbers
+
+
+def array_to_bytes(value: Any) -> bytes:
+    """Both parts, one behind the other."""
+    return b"".join(array_parts(value))
 
 
 def array_from_bytes(data: bytes) -> Any:
     """The array, with numbers of its own."""
     start = 2 + int.from_bytes(data[:2], "little")
-    text, order, *shape = ormsgpack.unpackb(data[2:start])
-    kind: Any = found("numpy:ndarray")
-    return kind(shape, _data_type(text), memoryview(data)[start:], order=order).copy("K")
+    return array_from_parts(data[:start], memoryview(data)[start:])
+
+
+def array_from_parts(description: bytes, numbers: memoryview) -> Any:
+    """The array, with numbers of its own."""
+    text, order, *shape = ormsgpack.unpackb(description[2:])
+    kind, data_type = cast(Any, found("numpy:ndarray")), _data_type(text)
+    if not data_type.itemsize:  # Any number of them would take no bytes, and memory.
+        raise ValueError(f"an array of {text}")
+    array = kind(shape, data_type, numbers, order=order)
+    if array.nbytes != len(numbers):
+        raise ValueError("an array of another size")
+    return array.copy("K")
 
 
 def _is_scalar(cls: type) -> bool:

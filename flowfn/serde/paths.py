@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import zoneinfo
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
@@ -13,28 +15,40 @@ from flowfn.serde.kinds import ATOMS
 from flowfn.serde.preview import preview
 
 
-def culprit(value: Any, path: str, refusal: Callable[[Any], str | None]) -> tuple[str, Any]:
-    """The path to the part that is to blame, and the part.
+def culprit(
+    value: Any,
+    path: str,
+    refusal: Callable[[Any], str | None],
+    is_made_of_parts: Callable[[Any], bool] = lambda value: True,
+) -> tuple[str, Any]:
+    """The path to the part that is to blame, and the part; where nothing is but the depth, the way to it.
 
     Args:
         path: what the value itself is called: "The value".
         refusal: why a value cannot be stored, or None when it can.
+        is_made_of_parts: whether a value can be stored if all of its parts can.
     """
-    seen: list[Any] = []
-    while len(seen) < 200:
-        seen.append(value)
+    way = [(path, value)]
+    while len(way) < _DEEP and is_made_of_parts(value):
         parts = [
             (step, part)
             for step, part in _parts(value)
-            if type(part) not in ATOMS and not any(part is one for one in seen)
+            if type(part) not in _FAULTLESS and not any(part is one for _, one in way)
         ]
         while len(parts) > 1:  # Halves, so that a part of a hundred thousand is found in two passes, not in so many.
             half = parts[: len(parts) // 2]
             parts = half if refusal([part for _, part in half]) is not None else parts[len(half) :]
         if not parts or refusal(parts[0][1]) is None:
             break
-        path, value = path + parts[0][0], parts[0][1]
-    return path, value
+        step, value = parts[0]
+        way.append((way[-1][0] + step, value))
+    return way[min(len(way) - 1, _SHOWN)] if type(value) in _HOLDERS else way[-1]
+
+
+_DEEP, _SHOWN = 200, 8
+_FAULTLESS = ATOMS - {datetime.datetime, datetime.time, zoneinfo.ZoneInfo}
+_HOLDERS = frozenset({list, tuple, dict, set, frozenset, deque})
+"""What has no fault of its own: with all its parts it can be stored, if it is not too deep."""
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

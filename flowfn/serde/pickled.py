@@ -14,11 +14,13 @@ import sys
 from functools import cache
 from typing import Any
 
-from flowfn.errors import FlowError, MissingClassError, UnreadableError
-from flowfn.serde.classes import ABSENT, MAINS, lookup, main_name, shown
+from flowfn.errors import UnreadableError
+from flowfn.serde.classes import ABSENT, MAINS, bring_in, gone, lookup, main_name, raise_unreadable
 from flowfn.serde.exceptions import is_kept, kept, rebuild, records
 from flowfn.serde.kinds import view_from_parts, view_parts
+from flowfn.serde.pause import without_collecting
 
+_LARGE = 1 << 16
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -57,9 +59,12 @@ def pickle_refusal(value: object) -> str | None:
     return None
 
 
-def unpickled(blob: bytes, start: int = 0) -> Any:
-    """The value that was pickled; `start` is where the line before the pickle begins.
+def unpickled(blob: bytes, start: int = 0, what: str = "A stored value") -> Any:
+    """The value that was pickled; loading it can run code, and imports the modules that it names.
 
+    Args:
+        start: where the line before the pickle begins.
+        what: what errors call the value.
     Raises:
         MissingClassError: a class or function that it names is not there any more.
         UnreadableError: anything else that keeps it from being read.
@@ -69,12 +74,12 @@ def unpickled(blob: bytes, start: int = 0) -> Any:
     try:
         main, _, version = stream.readline().decode().removesuffix("\n").partition(" ")
         if version and version != _VERSION:
-            raise UnreadableError("A stored value", f"it holds code for Python {version}, and this is {_VERSION}.")
-        return _Unpickler(stream, main).load()
-    except FlowError:
-        raise
+            why = f"it holds code for Python {version}, and this is {_VERSION}. Read it with that Python."
+            raise UnreadableError(what, why)
+        load = _Unpickler(stream, main).load
+        return load() if len(blob) < _LARGE else without_collecting(load)
     except Exception as error:
-        raise UnreadableError("A stored value", f"{type(error).__name__}: {error}") from error
+        raise_unreadable(error, what)
 
 
 def _reduced(value: Any, drops: bool) -> Any:
@@ -126,7 +131,9 @@ class _Unpickler(pickle.Unpickler):
         known = lookup(module, global_name)
         if known is not ABSENT:
             return known
+        name = f"{module}:{global_name}"
+        home = bring_in(name)
         try:
-            return super().find_class(module_name, global_name)
-        except (ImportError, AttributeError) as error:
-            raise MissingClassError(shown(f"{module}:{global_name}")) from error
+            return super().find_class(home, global_name)
+        except AttributeError:
+            raise gone(name, home) from None

@@ -17,6 +17,7 @@ from typing import Any
 
 _PLAIN = frozenset({float, bool, type(None)})
 _BIG = 1 << 256
+_LARGE = 1 << 10  # Bytes of a Decimal, which can have a million digits.
 _SHORT = frozenset(
     {complex, decimal.Decimal, fractions.Fraction, uuid.UUID, range, type(...), datetime.datetime, datetime.date}
     | {datetime.time, datetime.timedelta, datetime.timezone, type(NotImplemented)}
@@ -66,7 +67,9 @@ def _text(value: Any, room: int, depth: int) -> str:
         return repr(value) if -_BIG < value < _BIG else f"<int of {value.bit_length()} bits>"
     if kind in _BRACKETS:
         return _container(value, kind, room, depth)
-    return repr(value) if kind in _SHORT else _object(value, kind, room, depth)
+    if kind in _SHORT:
+        return repr(value) if value.__sizeof__() < _LARGE else f"<{kind_name(value)}>"
+    return _object(value, kind, room, depth)
 
 
 def _container(value: Any, kind: type, room: int, depth: int) -> str:

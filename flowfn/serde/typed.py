@@ -2,27 +2,40 @@
 
 Values nest: what a tuple holds is packed by itself and put into the tuple's extension. Each depth of that is one
 `_Level`, and there are 100, on both sides, since ormsgpack recurses on the machine's stack. What ormsgpack would change
-without a word (bytearray to bytes) or refuse (keys that are no str) is put into a `_Held` first, in a second try. No
-name that was stored is ever called.
+without a word (bytearray to bytes) or refuse (keys that are no str) is put into a `_Held` first. Few values have any of
+that, so it is looked for when the first try has met some, and the second try looks at every depth before it packs it:
+one that packed first would pack all below it twice, and what lies deeper twice as often at each depth. No name that was
+stored is ever called.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import ormsgpack
 
-from flowfn.errors import FlowError, TagTakenError, UnreadableError, UnstorableError
-from flowfn.serde.classes import find, found, name_of, shown
+from flowfn.errors import TagTakenError, UnstorableError
+from flowfn.serde import aside
+from flowfn.serde.classes import (
+    find,
+    found,
+    is_of_program,
+    name_of,
+    note_naming,
+    put_back,
+    raise_unreadable,
+    shown,
+    took_note,
+)
 from flowfn.serde.exceptions import is_kept, kept, rebuild, records
 from flowfn.serde.kinds import (
     ARRAY,
     ATOMS,
     EXCEPTION,
     KINDS,
+    LARGE_ARRAY,
     MEMORYVIEW,
     PAIRS,
     REGISTERED,
@@ -34,9 +47,18 @@ from flowfn.serde.kinds import (
     view_from_parts,
     view_parts,
 )
-from flowfn.serde.nesting import is_too_deep
-from flowfn.serde.objects import FAMILIES, Family, array_from_bytes, array_to_bytes, is_array
+from flowfn.serde.nesting import floors, is_too_deep, is_too_deep_here
+from flowfn.serde.objects import (
+    FAMILIES,
+    Family,
+    array_from_bytes,
+    array_from_parts,
+    array_parts,
+    array_to_bytes,
+    is_array,
+)
 from flowfn.serde.paths import culprit
+from flowfn.serde.pause import without_collecting
 from flowfn.serde.preview import kind_name
 
 __all__ = ["ATOMS", "NotPlain", "copied", "decode", "encode", "register"]
@@ -44,6 +66,7 @@ __all__ = ["ATOMS", "NotPlain", "copied", "decode", "encode", "register"]
 DEEPEST = 100
 _COUNTED = 2  # The depth below which nesting is counted, see nesting.py.
 _TOO_DEEP = "values are nested too deep"
+_RECURSION = "Recursion limit"  # What ormsgpack says when it stops at its own.
 _OPTIONS = (
     ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_BIG_INT
@@ -55,7 +78,8 @@ _OPTIONS = (
 )
 _packb, _unpackb, _Ext = ormsgpack.packb, ormsgpack.unpackb, ormsgpack.Ext
 _BUFFERS = frozenset({bytearray, memoryview})
-_NATIVE = frozenset({list, dict})
+_NATIVE = frozenset({list, dict, str})
+_LARGE = 1 << 16
 
 
 class _Held:
@@ -65,6 +89,10 @@ class _Held:
 
     def __init__(self, kind: Kind, value: Any) -> None:
         self.kind, self.plain = kind, kind.to_plain(value)
+
+
+class _NeedsHolding(NotPlain):
+    """A value has to be packed with care."""
 
 
 class _Failure(threading.local):
@@ -98,21 +126,10 @@ class _Level:
         try:
             data = _packb(value, self.pack_hook, _OPTIONS)
         except TypeError as error:
-            failed = _failure.taken()
-            if failed is not None:
-                raise failed from None
-            return self._pack_held(value, str(error))
-        # 0xc4, 0xc5 and 0xc6 begin bytes. Without any there cannot be a bytearray.
-        if (0xC4 in data or 0xC5 in data or 0xC6 in data) and _has_buffer(value):
-            return self._pack_held(value, "")
+            raise _reason(value, error, _NeedsHolding) from None
+        if _might_hold_bytes(data) and _has_buffer(value):
+            raise _NeedsHolding(value)
         return data
-
-    def _pack_held(self, value: Any, complaint: str) -> bytes:
-        """Pack in a second try, with held values where ormsgpack falls short."""
-        try:
-            return _packb(_held(value), self.pack_hook, _OPTIONS)
-        except TypeError as error:
-            raise _failure.taken() or NotPlain(value, complaint or str(error)) from None
 
     def _pack_hook(self, value: Any) -> ormsgpack.Ext:
         try:
@@ -122,6 +139,8 @@ class _Level:
             if kind is _HELD:
                 kind, plain = value.kind, value.plain
             else:
+                if kind is _ARRAY and value.nbytes > _LARGE:
+                    kind = _LARGE_ARRAY
                 plain = kind.to_plain(value)
             if kind.is_raw:
                 return _Ext(kind.code, plain)
@@ -150,38 +169,110 @@ class _Level:
             if self.deeper is None:
                 raise ValueError(_TOO_DEEP)
             kind = _readers[code]
-            if self.depth == _COUNTED and not kind.is_raw and is_too_deep(data):
+            if kind.is_raw:
+                return kind.from_plain(data)
+            if self.depth == _COUNTED and is_too_deep(data):
                 raise ValueError(_TOO_DEEP)
-            return kind.from_plain(data if kind.is_raw else self.deeper.unpack(data))
+            plain = self.deeper.unpack(data)
+            if type(plain) is not kind.takes:
+                raise ValueError(f"a `{kind_name(plain)}` in the place of a `{kind.takes.__name__}`")
+            return kind.from_plain(plain)
         except BaseException as error:
             _failure.error = error
             raise
 
 
-def _levels(drops: bool) -> _Level:
+class _CarefulLevel(_Level):
+    """One depth of values in which something has to be held: found before anything inside is packed."""
+
+    __slots__ = ()
+
+    def pack(self, value: Any) -> bytes:
+        if _needs_holding(value):
+            value = _held(value)
+        try:
+            return _packb(value, self.pack_hook, _OPTIONS)
+        except TypeError as error:
+            raise _reason(value, error, NotPlain) from None
+
+
+class _Root:
+    """All depths: `pack` and `unpack` of whole values."""
+
+    def __init__(self, drops: bool) -> None:
+        self._level, self._careful = _levels(_Level, drops), _levels(_CarefulLevel, drops)
+
+    def pack(self, value: Any, head: bytes = b"") -> bytes:
+        """The value's bytes, after `head`.
+
+        Raises:
+            NotPlain: it is not data to the last leaf.
+        """
+        return aside.written(self._pack, value, head)
+
+    def _pack(self, value: Any) -> bytes:
+        try:
+            data = self._level.pack(value)
+        except _NeedsHolding:
+            aside.forget()
+            data = self._careful.pack(value)
+        if is_too_deep_here(data):
+            raise NotPlain(value, _TOO_DEEP)
+        return data
+
+    def unpack(self, data: bytes | memoryview) -> Any:
+        """The value that `pack` gave these bytes for."""
+        if len(data) < _LARGE:
+            return self._unpack(data)
+        if data[0] == aside.MARK:
+            return without_collecting(aside.read, self._unpack, data)
+        return without_collecting(self._unpack, data)
+
+    def _unpack(self, data: bytes | memoryview) -> Any:
+        if is_too_deep_here(data):
+            raise ValueError(_TOO_DEEP)
+        return self._level.unpack(data)
+
+
+def _levels(kind: type[_Level], drops: bool) -> _Level:
     level = None
     for depth in range(DEEPEST, -1, -1):
-        level = _Level(depth, level, drops)
+        level = kind(depth, level, drops)
     assert level is not None
     return level
 
 
-ROOT = _levels(drops=False)
-DROPPING = _levels(drops=True)
+def _reason(value: Any, error: TypeError, refused: type[NotPlain]) -> BaseException:
+    """What to raise when a value was not packed: what a hook raised, or `refused`, when ormsgpack itself would not."""
+    failed = _failure.taken()
+    if failed is not None:
+        return failed
+    return NotPlain(value, _TOO_DEEP) if _RECURSION in str(error) else refused(value, str(error))
+
+
+ROOT = _Root(drops=False)
+DROPPING = _Root(drops=True)
 """The same, but what cannot be stored of an exception is left out and noted."""
 
 
+def _might_hold_bytes(data: bytes) -> bool:
+    return 0xC4 in data or 0xC5 in data or 0xC6 in data
+
+
 def _has_buffer(value: Any) -> bool:
-    items = [value]
-    while items:
-        kinds = set(map(type, items))
-        if not kinds.isdisjoint(_BUFFERS):
-            return True
-        if kinds.isdisjoint(_NATIVE):
-            return False
-        parts = [one.values() if type(one) is dict else one for one in items if type(one) in _NATIVE]
-        items = list(chain.from_iterable(parts))
-    return False
+    return any(not kinds.isdisjoint(_BUFFERS) for kinds in floors(value))
+
+
+def _needs_holding(value: Any) -> bool:
+    try:
+        data = _packb(value, _nothing, _OPTIONS)
+    except TypeError as error:
+        return _RECURSION not in str(error)
+    return _might_hold_bytes(data) and _has_buffer(value)
+
+
+def _nothing(value: Any) -> None:
+    return None
 
 
 def _held(value: Any) -> Any:
@@ -228,16 +319,32 @@ def _writer(value: Any) -> Kind:
         if family is None:
             raise NotPlain(value)
         kind = _kind(cls, family)
-    _writers[cls] = kind
+    if find(name_of(cls)) is cls:  # Else it cannot be stored, and may be one of very many made in a function.
+        _writers[cls] = kind
     return kind
+
+
+def is_of_a_kind(value: object) -> bool:
+    """Whether the value is plain data if all of its parts are."""
+    cls = type(value)
+    if cls in _NATIVE or cls in KINDS:
+        return True
+    try:
+        kind = _writers.get(cls) or _writer(value)
+    except NotPlain:
+        return False
+    return kind.code == REGISTERED or find(name_of(cls)) is cls
 
 
 def _kind(cls: type, family: Family) -> Kind:
     name, take = name_of(cls), family.taker(cls)
+    is_to_be_noted = is_of_program(name)
 
     def to_plain(value: Any) -> list[Any]:
         if find(name) is not cls:
             raise NotPlain(value, _not_found(cls))
+        if is_to_be_noted:
+            note_naming()
         return [name, take(value)]
 
     return Kind(family.code, to_plain, _reader(family))
@@ -269,6 +376,8 @@ def _storable_name(cls: type) -> str:
     name = name_of(cls)
     if find(name) is not cls or not is_kept(cls):
         raise NotPlain(cls, _not_found(cls))
+    if is_of_program(name):
+        note_naming()
     return name
 
 
@@ -285,6 +394,12 @@ _SURROGATES = Kind(
 )
 _MEMORYVIEW = Kind(MEMORYVIEW, view_parts, view_from_parts)
 _ARRAY = Kind(ARRAY, array_to_bytes, array_from_bytes, True)
+_LARGE_ARRAY = Kind(
+    LARGE_ARRAY,
+    lambda value: aside.put_aside(*array_parts(value)),
+    lambda plain: array_from_parts(*aside.take_up(plain)),
+    True,
+)
 _EXCEPTION = Kind(
     EXCEPTION,
     lambda error: records(error, _storable_name),
@@ -295,9 +410,10 @@ _REGISTERED = Kind(REGISTERED, lambda value: value, _registered)
 _HELD = Kind(0, lambda value: value, lambda plain: plain)
 _writers[_Held] = _HELD
 
-_readers: dict[int, Kind] = {
-    kind.code: kind for kind in (*KINDS.values(), _PAIRS, _SURROGATES, _MEMORYVIEW, _ARRAY, _EXCEPTION, _REGISTERED)
-} | {family.code: Kind(family.code, lambda value: value, _reader(family)) for family in FAMILIES}
+_OTHERS = (_PAIRS, _SURROGATES, _MEMORYVIEW, _ARRAY, _LARGE_ARRAY, _EXCEPTION, _REGISTERED)
+_readers: dict[int, Kind] = {kind.code: kind for kind in (*KINDS.values(), *_OTHERS)} | {
+    family.code: Kind(family.code, lambda value: value, _reader(family)) for family in FAMILIES
+}
 
 
 # ---------------------------------------------------------------- the face
@@ -322,12 +438,15 @@ def register(cls: type, tag: str, to_plain: Callable[[Any], Any], from_plain: Ca
 
 def refusal(value: object) -> str | None:
     """Why the value is not plain data; None if it is."""
+    noted = took_note()
     try:
         ROOT.pack(value)
     except NotPlain as error:
         return error.why
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+    finally:
+        put_back(noted)  # Of a pack that is under way, perhaps, and may do without this value.
     return None
 
 
@@ -340,7 +459,7 @@ def encode(value: object) -> bytes:
     try:
         return ROOT.pack(value)
     except Exception as error:
-        path, leaf = culprit(value, "The value", refusal)
+        path, leaf = culprit(value, "The value", refusal, is_of_a_kind)
         raise UnstorableError(path, kind_name(leaf), refusal(leaf) or "") from error
 
 
@@ -353,10 +472,8 @@ def decode(data: bytes | memoryview) -> Any:
     """
     try:
         return ROOT.unpack(data)
-    except FlowError:
-        raise
     except Exception as error:
-        raise UnreadableError("A stored value", f"{type(error).__name__}: {error}") from error
+        raise_unreadable(error, "A stored value")
 
 
 def copied(value: Any) -> Any:

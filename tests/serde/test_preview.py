@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import enum
+import fractions
 import pathlib
 import time
 from typing import Any
@@ -67,6 +69,10 @@ class RudeList(list[int]):
         (RudeList(), f"<{__name__}.RudeList>"),
         ([Rude()], f"[<{__name__}.Rude>]"),
         (1 << 4000, "<int of 4001 bits>"),
+        (decimal.Decimal("1.10"), "Decimal('1.10')"),
+        (decimal.Decimal("1" * 100_000), "<decimal.Decimal>"),
+        (fractions.Fraction(1, 10**5000), "<fractions.Fraction>"),
+        (range(10**5000), "<range>"),
     ],
 )
 def test_a_value_is_shown(value: Any, text: str) -> None:

@@ -13,7 +13,7 @@ SCRIPT = """
     import dataclasses, enum, sys
     from typing import NamedTuple
 
-    from flowfn.serde import Serializer
+    from flowfn.serde import Keyring, Serializer
 
     @dataclasses.dataclass
     class Order:
@@ -51,6 +51,10 @@ SCRIPT = """
     def write(name, path):
         open(path, "wb").write(Serializer().dumps(VALUES[name]()))
 
+    def sign(name, path):
+        serde = Serializer(keys=Keyring.of("a-secret-of-sixteen-characters"))
+        open(path, "wb").write(serde.dumps(VALUES[name]()))
+
     def read(name, path):
         back, new = Serializer().loads(open(path, "rb").read()), VALUES[name]()
         kinds = lambda v: [type(one) for one in v] if isinstance(v, list) else type(v)
@@ -61,7 +65,7 @@ SCRIPT = """
             assert back.code == 3
 
     if __name__ == "__main__":
-        {"write": write, "read": read}[sys.argv[1]](*sys.argv[2:])
+        {"write": write, "sign": sign, "read": read}[sys.argv[1]](*sys.argv[2:])
 """
 
 NAMES = ["dataclass", "enum", "named tuple", "exception", "object", "inner class", "with code", "function"]
@@ -100,7 +104,22 @@ def test_a_reader_without_the_script_is_told_what_is_missing(folder: Path, name:
 
     done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=False)
 
-    assert "MissingClassError: A stored `orders." in done.stderr
+    assert "MissingClassError: A stored value cannot be read back: it needs `orders." in done.stderr
+
+
+@pytest.mark.parametrize("name", ["dataclass", "exception", "object", "with code"])
+def test_a_signed_value_of_a_script_is_read_by_who_did_not_import_it(folder: Path, name: str) -> None:
+    run(folder, True, "sign", name)
+    code = f"""
+from flowfn.serde import Keyring, Serializer
+value = Serializer(keys=Keyring.of("a-secret-of-sixteen-characters")).loads(open({name + ".blob"!r}, "rb").read())
+one = value[1] if {name!r} == "with code" else value[0] if isinstance(value, list) else value
+print(getattr(one, "__module__", None) or type(one).__module__)
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("orders\n", "")
 
 
 def test_reading_plain_data_imports_nothing(folder: Path) -> None:
