@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from flowfn.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, Saver
+from flowfn.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, Saver, Trusted
 from flowfn.checkpoint.memory import InMemorySaver, MemorySaver
-from flowfn.errors import ConfigError
+from flowfn.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from flowfn.checkpoint.sqlite import SqliteSaver
@@ -19,7 +20,9 @@ __all__ = [
     "MemorySaver",
     "Saver",
     "SqliteSaver",
+    "Trusted",
     "open_saver",
+    "trust",
 ]
 
 
@@ -48,3 +51,20 @@ def open_saver(address: str) -> Saver:
     from flowfn.checkpoint.sqlite import SqliteSaver
 
     return SqliteSaver(address)
+
+
+def trust(path: str | os.PathLike[str]) -> Trusted:
+    """Vouch for a whole database file: see `Saver.trust`.
+
+    Args:
+        path: of a file that is there, or its address, `sqlite:///flows.db`.
+    Raises:
+        StoreError: it is not there, or cannot be written.
+        NoKeyError: there is no key to sign with.
+    """
+    from flowfn.checkpoint.sqlite import SqliteSaver
+
+    with SqliteSaver(path) as saver:
+        if not os.path.exists(saver.path):
+            raise StoreError(saver.path, "is not there. Name the file that a flow has been run with.")
+        return saver.trust()

@@ -21,7 +21,10 @@ from flowfn.checkpoint.records import (
     FAILED,
     FORGOTTEN,
     FORMAT,
+    INTENT,
     RECORDED,
+    RETRIED,
+    UNCLEAR,
     AbandonQuestions,
     CallRow,
     Checkpoint,
@@ -29,6 +32,7 @@ from flowfn.checkpoint.records import (
     CheckpointTuple,
     CopyRun,
     ForgetCalls,
+    Lease,
     Memory,
     Place,
     QuestionRow,
@@ -40,7 +44,9 @@ from flowfn.checkpoint.records import (
     SaveQuestion,
     SaveRun,
     SaveWrites,
+    TakeLease,
     ThreadRow,
+    Trusted,
     UseAnswer,
     call_checkpoint_id,
     question_id,
@@ -49,7 +55,7 @@ from flowfn.checkpoint.records import (
     thread_name,
 )
 from flowfn.serde.base import Serializer
-from flowfn.types import Status
+from flowfn.types import Rate, Status
 
 __all__ = [
     "AbandonQuestions",
@@ -63,12 +69,15 @@ __all__ = [
     "FAILED",
     "FORGOTTEN",
     "FORMAT",
+    "INTENT",
     "ForgetCalls",
+    "Lease",
     "Memory",
     "Place",
     "QuestionRow",
     "QuestionState",
     "RECORDED",
+    "RETRIED",
     "RunRow",
     "Save",
     "SaveCall",
@@ -77,7 +86,10 @@ __all__ = [
     "SaveRun",
     "SaveWrites",
     "Saver",
+    "TakeLease",
     "ThreadRow",
+    "Trusted",
+    "UNCLEAR",
     "UseAnswer",
     "call_checkpoint_id",
     "question_id",
@@ -94,6 +106,9 @@ class Saver(ABC):
     Args:
         serde: encodes values; by default the typed encoding with pickle behind it.
     """
+
+    lease_seconds: float = 30.0
+    """How long a run holds its thread without renewing its lease: what another machine waits for after a crash."""
 
     is_instant: bool = False
     """Whether a save takes no time worth sharing, so that nobody has to wait for another's."""
@@ -116,6 +131,8 @@ class Saver(ABC):
         """Store all of it or nothing, durably (see the saver) before it returns.
 
         Raises:
+            ThreadBusyError, ThreadMovedError: the thread cannot be taken.
+            LeaseLostError: somebody else has taken it.
             StoreConflictError: another process records on this run.
             StoreError: the store cannot be written.
         """
@@ -126,6 +143,32 @@ class Saver(ABC):
 
         An event loop calls it before it hands the same saves to a worker.
         """
+
+    @abstractmethod
+    def renew(self, thread: str, owner: str) -> None:
+        """Let the owner's lease on a thread, if it stands, count for another `lease_seconds`, and so its attempts."""
+
+    @abstractmethod
+    def admit(self, task: str, slot: str, owner: str, rate: Rate | None, most: int | None) -> float | None:
+        """Let an attempt of a task begin, if its limit allows.
+
+        Args:
+            task: its stored name.
+            slot: names the attempt until it is told to `leave`.
+            owner: of the run; its attempts count for as long as it may hold a thread.
+            rate: at which attempts start.
+            most: how many may run at once.
+        Returns:
+            Seconds until it may begin, its turn being kept for it; None when as many run as may: ask again.
+        """
+
+    @abstractmethod
+    def leave(self, task: str, slot: str) -> None:
+        """The attempt has ended."""
+
+    @abstractmethod
+    def thread(self, thread: str) -> ThreadRow | None:
+        """The thread's row."""
 
     @abstractmethod
     def question(self, thread: str, id: str) -> QuestionRow | None:
@@ -168,6 +211,15 @@ class Saver(ABC):
         """Forget a thread, its checkpoints, runs, calls and questions, in all namespaces."""
 
     @abstractmethod
+    def trust(self) -> Trusted:
+        """Vouch for all that is stored: whatever is read only when it is signed, pickles above all, is signed anew by
+        this program's key, in one transaction and without being loaded.
+
+        After a key was lost, or when a store comes from a machine that had another one. Do it with what you or your
+        programs wrote, and with nothing else: a pickle from somebody else runs their code when it is read.
+        """
+
+    @abstractmethod
     def copy_thread(self, source: str, target: str) -> None:
         """A thread once more, under another id: all namespaces, checkpoints, runs, calls and questions, all or nothing.
 
@@ -175,8 +227,11 @@ class Saver(ABC):
         one thing in its thread. Open questions are open in both, and an answer to one leaves the other. Where an
         unfinished run goes on in both threads, a task hands the same task id to the world outside, as after a crash.
 
+        Values that are signed are signed anew for the copy, without being loaded.
+
         Raises:
-            ConfigError: there is no thread `source`, or there is one named `target`.
+            UnknownThreadError: there is no thread `source`.
+            ThreadExistsError: there is one named `target`.
         """
 
     @abstractmethod
@@ -246,6 +301,8 @@ class Saver(ABC):
     @abstractmethod
     async def asave(self, saves: Sequence[Save]) -> None: ...
     @abstractmethod
+    async def athread(self, thread: str) -> ThreadRow | None: ...
+    @abstractmethod
     async def aquestion(self, thread: str, id: str) -> QuestionRow | None: ...
     @abstractmethod
     async def aanswer(
@@ -263,6 +320,8 @@ class Saver(ABC):
     async def acalls(self, place: Place, run: str) -> list[CallRow]: ...
     @abstractmethod
     async def adelete_thread(self, thread: str) -> None: ...
+    @abstractmethod
+    async def atrust(self) -> Trusted: ...
     @abstractmethod
     async def acopy_thread(self, source: str, target: str) -> None: ...
     @abstractmethod

@@ -87,7 +87,8 @@ class _Walk:
             self.is_done = len(self.rows) < self.portion
             self.portion = min(2 * self.portion, 64 * PAGE)
             if self.rows:
-                self.after = After(self.rows[-1].id, *self.rows[-1].place)
+                last = self.rows[-1]
+                self.after = After(last.id, last.place.thread, last.place.ns)
         pages: list[Page] = []
         while self.rows and len(pages) < PAGE:
             pages.append((yield from self.saver._page(self.rows.popleft())))

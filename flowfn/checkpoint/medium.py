@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from flowfn.checkpoint.base import (
     CallRow,
+    Lease,
     Place,
     QuestionRow,
     RunRow,
@@ -20,6 +21,8 @@ from flowfn.checkpoint.base import (
     split_call_checkpoint_id,
 )
 from flowfn.checkpoint.rows import Page, RunMemory, StoredCheckpoint, StoredWrite, Unpacked, unpacked
+from flowfn.checkpoint.signing import Sign
+from flowfn.rates import State
 from flowfn.sql.base import Op
 from flowfn.types import Status
 
@@ -69,6 +72,18 @@ class Cut(NamedTuple):
     parents: Mapping[str, str | None] = {}
     homes: Sequence[Home] = ()
     values: Sequence[tuple[str, Any, str]] = ()
+
+
+class Gate(NamedTuple):
+    """What is known of the attempts of a task with a rate or a limit.
+
+    Attributes:
+        turns: state of its rate, see `rates`.
+        slots: attempt → the lease by which it counts as running.
+    """
+
+    turns: State = ()
+    slots: Mapping[str, Lease] = {}
 
 
 class Medium(Saver):
@@ -139,6 +154,14 @@ class Medium(Saver):
         """Answer open questions."""
 
     @abstractmethod
+    def _gates(self, task: str | None) -> Op[dict[str, Gate]]:
+        """Task → what is known of its attempts; of one task, or of all."""
+
+    @abstractmethod
+    def _set_gate(self, task: str, gate: Gate) -> Op[None]: ...
+    @abstractmethod
+    def _prolong(self, thread: str, owner: str) -> Op[None]: ...
+    @abstractmethod
     def _delete(self, thread: str) -> Op[None]: ...
 
     @abstractmethod
@@ -149,7 +172,11 @@ class Medium(Saver):
 
     @abstractmethod
     def _copy(self, source: str, target: str) -> Op[None]:
-        """Every row of a thread once more, under another id."""
+        """Every row of a thread once more, under another id, what is signed signed anew."""
+
+    @abstractmethod
+    def _sign_anew(self, sign: Sign) -> Op[None]:
+        """Every payload of every thread as `sign` makes it."""
 
     # --- what several operations read
 

@@ -16,10 +16,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from flowfn.checkpoint.base import (
     FORGOTTEN,
+    INTENT,
+    RETRIED,
     AbandonQuestions,
     CallRow,
     CopyRun,
     ForgetCalls,
+    Lease,
     Memory,
     Place,
     QuestionRow,
@@ -30,24 +33,27 @@ from flowfn.checkpoint.base import (
     SaveQuestion,
     SaveRun,
     SaveWrites,
+    TakeLease,
     ThreadRow,
     UseAnswer,
-    question_id,
 )
-from flowfn.checkpoint.medium import After, Cut, Outline
+from flowfn.checkpoint.leases import check_few, check_free
+from flowfn.checkpoint.medium import After, Cut, Gate, Outline
 from flowfn.checkpoint.rows import (
     RunMemory,
     StoredCheckpoint,
     StoredWrite,
     Unpacked,
     checkpoint_tuple,
+    metadata_of,
     run_of,
     stored_checkpoint,
     unpacked,
 )
 from flowfn.checkpoint.rowsaver import RowSaver
+from flowfn.checkpoint.signing import Sign, call_spot, forked_from, forked_question, moved_from
 from flowfn.checkpoint.spaces import NOWHERE, Journal, KeptThread, Space, in_order
-from flowfn.errors import StoreConflictError, UnknownCheckpointError
+from flowfn.errors import LeaseLostError, StoreConflictError, UnknownCheckpointError
 from flowfn.serde.base import Serializer
 from flowfn.sql.base import Op, Query
 from flowfn.types import Status
@@ -78,6 +84,7 @@ class InMemorySaver(RowSaver):
         super().__init__(serde)
         self._lock = threading.RLock()
         self._kept: dict[str, KeptThread] = {}
+        self._gate_of: dict[str, Gate] = {}
 
     def _do(self, op: Op[T], *, write: bool = False) -> T:
         with self._lock:
@@ -117,11 +124,18 @@ class InMemorySaver(RowSaver):
         journal = Journal()
         with self._lock:
             try:
+                if saves and saves[0].place.fence is not None and type(saves[0]) is not TakeLease:
+                    self._check_fence(saves[0].place)
                 for save in saves:
                     _APPLY[type(save)](self, save, journal)
             except BaseException:
                 journal.take_back()
                 raise
+
+    def _check_fence(self, place: Place) -> None:
+        kept = self._kept.get(place.thread)
+        if kept is None or kept.row is None or kept.row.fence != place.fence:
+            raise LeaseLostError(NAME, place.thread)
 
     def save_now(self, saves: Sequence[Save]) -> bool:
         self.save(saves)
@@ -156,9 +170,9 @@ class InMemorySaver(RowSaver):
             for name, space in kept.spaces.items()
             if ns is None or name == ns
             for stored in space.checkpoints.values()
-            if (stored.id, *stored.place) < after
+            if (stored.id, stored.place.thread, stored.place.ns) < after
         )
-        return heapq.nlargest(limit, found, key=lambda stored: (stored.id, *stored.place))
+        return heapq.nlargest(limit, found, key=lambda stored: (stored.id, stored.place.thread, stored.place.ns))
 
     @_operation
     def _values(self, found: Unpacked) -> dict[str, bytes]:
@@ -231,7 +245,7 @@ class InMemorySaver(RowSaver):
     @_operation
     def _outlines(self, place: Place) -> list[Outline]:
         rows = self._space(place).checkpoints.values()
-        return [Outline(row.id, row.parent, run_of(self.serde.loads(row.metadata))) for row in rows]
+        return [Outline(row.id, row.parent, run_of(metadata_of(row, self.serde))) for row in rows]
 
     @_operation
     def _value_keys(self, place: Place) -> list[tuple[str, Any, str]]:
@@ -241,7 +255,7 @@ class InMemorySaver(RowSaver):
     def _threads_with(self, run: str) -> list[str]:
         def has(space: Space) -> bool:
             rows = space.checkpoints.values()
-            return run in space.runs or any(run_of(self.serde.loads(row.metadata)) == run for row in rows)
+            return run in space.runs or any(run_of(metadata_of(row, self.serde)) == run for row in rows)
 
         return [name for name, kept in self._kept.items() if any(map(has, kept.spaces.values()))]
 
@@ -279,7 +293,22 @@ class InMemorySaver(RowSaver):
 
     @_operation
     def _copy(self, source: str, target: str) -> None:
-        self._kept[target] = self._kept[source].copy(target, time.time())
+        copy = self._kept[source].copy(target)
+        if copy.row is not None:
+            copy.row = copy.row._replace(updated=time.time(), fence=0, lease=None)
+        if self.serde.keys is not None:
+            copy.sign_anew(target, moved_from(source, self.serde), Journal())
+        self._kept[target] = copy
+
+    @_operation
+    def _sign_anew(self, sign: Sign) -> None:
+        journal = Journal()
+        try:
+            for name, kept in list(self._kept.items()):
+                kept.sign_anew(name, sign, journal)
+        except BaseException:
+            journal.take_back()
+            raise
 
     def _grown(self, place: Place) -> tuple[KeptThread, Space]:
         """The thread and namespace, made if there were none; an empty one is as good as none."""
@@ -295,11 +324,40 @@ class InMemorySaver(RowSaver):
 
     def _save_call(self, save: SaveCall, journal: Journal | None) -> None:
         place, run, row = save
+        if place[2] is not None:
+            self._check_fence(place)
         calls = self._space(place).calls.get(run)
         if calls is None or calls.setdefault(row[0], row) is not row:
             raise StoreConflictError(NAME, place.thread)
         if journal is not None:
             journal.append((calls.pop, (row[0], None)))
+
+    def _take_lease(self, save: TakeLease, journal: Journal) -> None:
+        thread, now = self._grown(save.place)[0], time.time()
+        row = thread.row or ThreadRow(save.place.thread, save.flow, "new", "", now)
+        check_free(save, row.lease, row.fence, now)
+        if save.most is not None:
+            rows = [kept.row for kept in self._kept.values() if kept is not thread and kept.row is not None]
+            check_few(save, [row.lease for row in rows if row.flow == save.flow and row.lease is not None], now)
+        lease = None if save.owner is None else Lease(save.owner, now, now + self.lease_seconds)
+        assert save.place.fence is not None
+        journal.append((setattr, (thread, "row", thread.row)))
+        thread.row = row._replace(fence=save.place.fence, lease=lease)
+
+    @_operation
+    def _gates(self, task: str | None) -> dict[str, Gate]:
+        return dict(self._gate_of) if task is None else {task: self._gate_of.get(task, Gate())}
+
+    @_operation
+    def _set_gate(self, task: str, gate: Gate) -> None:
+        self._gate_of[task] = gate
+
+    @_operation
+    def _prolong(self, thread: str, owner: str) -> None:
+        kept = self._kept.get(thread)
+        if kept is not None and kept.row is not None and kept.row.lease is not None and kept.row.lease.owner == owner:
+            until = time.time() + self.lease_seconds
+            kept.row = kept.row._replace(lease=kept.row.lease._replace(until=until))
 
     def _save_run(self, save: SaveRun, journal: Journal) -> None:
         place, row = save
@@ -309,7 +367,9 @@ class InMemorySaver(RowSaver):
             journal.set(space.calls, row.id, {})
         if not place.ns:
             journal.append((setattr, (thread, "row", thread.row)))
-            thread.row = ThreadRow(place.thread, row.flow, row.status, row.id, time.time())
+            fence, lease = (0, None) if thread.row is None else (thread.row.fence, thread.row.lease)
+            lease = lease if row.status == "running" else None
+            thread.row = ThreadRow(place.thread, row.flow, row.status, row.id, time.time(), fence, lease)
 
     def _save_checkpoint(self, save: SaveCheckpoint, journal: Journal) -> None:
         stored = stored_checkpoint(save.place, save.checkpoint, save.metadata, save.parent, self.serde)
@@ -348,7 +408,7 @@ class InMemorySaver(RowSaver):
         calls = self._space(save.place).calls.get(save.run, {})
         for seq in save.seqs:
             if seq in calls:
-                journal.set(calls, seq, calls[seq]._replace(flags=calls[seq].flags | FORGOTTEN))
+                journal.set(calls, seq, calls[seq]._replace(flags=(calls[seq].flags | FORGOTTEN) & ~RETRIED))
 
     def _abandon_questions(self, save: AbandonQuestions, journal: Journal) -> None:
         thread, _ = self._grown(save.place)
@@ -359,15 +419,17 @@ class InMemorySaver(RowSaver):
                 journal.drop(thread.open, id)
 
     def _copy_run(self, save: CopyRun, journal: Journal) -> None:
-        place, source, target, last = save
+        place, source, target, last, without, without_answers = save
         thread, space = self._grown(place)
+        sign, dropped = forked_from(source, self.serde), frozenset(without)
         for row in in_order(space.calls.get(source, {})):
-            if row.step <= last:
-                self._save_call(SaveCall(place, target, row), journal)
+            if (row.step <= last or row.flags & INTENT) and row.key not in dropped:
+                payload = sign(row.payload, call_spot(place, target, row.key, row.name, row.flags))
+                self._save_call(SaveCall(place, target, row._replace(payload=payload)), journal)
         for id in list(space.asked.get(source, ())):
             question = thread.questions[id]
-            if question.state == "answered" and question.step <= last:
-                copy = question._replace(id=question_id(target, question.base), run=target, used=0)
+            if question.state == "answered" and question.step <= last and question.base not in without_answers:
+                copy = forked_question(question, place.thread, target, self.serde)
                 self._save_question(SaveQuestion(place, copy), journal)
 
 
@@ -381,6 +443,7 @@ _APPLY: dict[type, Callable[[InMemorySaver, Any, Journal], None]] = {
     ForgetCalls: InMemorySaver._forget_calls,
     AbandonQuestions: InMemorySaver._abandon_questions,
     CopyRun: InMemorySaver._copy_run,
+    TakeLease: InMemorySaver._take_lease,
 }
 
 MemorySaver = InMemorySaver

@@ -27,14 +27,43 @@ DEPENDS = 16
 FORGOTTEN = 8
 """A failure that ended its run: the call is to be tried again, the row stays for the history."""
 
+RETRIED = 32
+"""A failed attempt that was to be followed by another one; as a failure it is FORGOTTEN from the start."""
+
+INTENT = 64
+"""A task with an effect outside was about to begin; what came of it stands in a later row of the same key, if anybody
+knows."""
+
+UNCLEAR = 128
+"""A failure that does not say whether the effect of such a task took place: its intent still stands."""
+
 QuestionState: TypeAlias = Literal["open", "answered", "abandoned"]
 
 
 class Place(NamedTuple):
-    """Where a flow keeps its state: a thread, and a namespace in it, empty for the outermost flow."""
+    """Where a flow keeps its state: a thread, and a namespace in it, empty for the outermost flow.
+
+    Attributes:
+        fence: number of the lease by which a run holds the thread; what it writes is refused once somebody has a newer
+            one. None for who writes without a lease.
+    """
 
     thread: str
     ns: str = ""
+    fence: int | None = None
+
+
+class Lease(NamedTuple):
+    """Who runs a thread.
+
+    Attributes:
+        owner: an `Owner` as text.
+        since, until: seconds since 1970; it lapses then, unless it is renewed.
+    """
+
+    owner: str
+    since: float
+    until: float
 
 
 class CallRow(NamedTuple):
@@ -48,11 +77,12 @@ class CallRow(NamedTuple):
         step: number of the super-step it belongs to.
         attempt: which try gave the outcome, from 1.
         started, ended: seconds since 1970, UTC.
-        flags: FAILED, RECORDED, CACHED, FORGOTTEN.
+        flags: FAILED, RECORDED, CACHED, DEPENDS, FORGOTTEN, RETRIED, INTENT, UNCLEAR.
         committed: how many super-steps of the run had committed when this row was stored.
         digests: 8 bytes for each argument, in the order of the signature.
         arguments, preview: short texts for people.
         payload: the value, or the exception when FAILED.
+        needs: the keys of the calls whose futures were its arguments, one after another.
     """
 
     seq: int
@@ -69,6 +99,7 @@ class CallRow(NamedTuple):
     arguments: str
     preview: str
     payload: bytes
+    needs: bytes = b""
 
 
 class QuestionRow(NamedTuple):
@@ -148,6 +179,7 @@ class ThreadRow(NamedTuple):
         status: of its newest run.
         run: id of its newest run.
         updated: seconds since 1970, when a run of it last started, went on or stopped.
+        fence: how many leases it has had; `lease` is the one that stands, if any.
     """
 
     thread: str
@@ -155,6 +187,8 @@ class ThreadRow(NamedTuple):
     status: Status
     run: str
     updated: float
+    fence: int = 0
+    lease: Lease | None = None
 
 
 class Checkpoint(TypedDict):
@@ -213,13 +247,41 @@ class Memory(NamedTuple):
     questions: Sequence[QuestionRow]
 
 
+class Trusted(NamedTuple):
+    """What was signed anew, see `Saver.trust`.
+
+    Attributes:
+        payloads: result, question, answer, channel value, write or checkpoint → how many.
+        tasks: task → how many of the results are its.
+    """
+
+    payloads: Mapping[str, int]
+    tasks: Mapping[str, int]
+
+
 # ---------------------------------------------------------------- what can be saved
+
+
+class TakeLease(NamedTuple):
+    """A run takes its thread: the rest is stored only if nobody runs it, nor has since it was loaded.
+
+    Attributes:
+        place: with the number of the new lease, one more than the thread was loaded with.
+        flow: the thread's entrypoint.
+        owner: an `Owner` as text; None for who only writes this once.
+        most: how many runs of the flow there may be at once, None for any number.
+    """
+
+    place: Place
+    flow: str
+    owner: str | None
+    most: int | None = None
 
 
 class SaveRun(NamedTuple):
     """A run starts, goes on, or ends: its row as of now, inserted or replaced.
 
-    For the outermost flow (empty namespace) the thread's row follows it.
+    For the outermost flow (empty namespace) the thread's row follows it, and gives its lease back unless it runs.
     """
 
     place: Place
@@ -270,7 +332,8 @@ class UseAnswer(NamedTuple):
 
 
 class ForgetCalls(NamedTuple):
-    """Add the flag FORGOTTEN to the calls with these numbers: failures that are to be tried again."""
+    """Failures that are to be tried again: the calls with these numbers get the flag FORGOTTEN, and lose RETRIED, so
+    that they do not count as attempts any more."""
 
     place: Place
     run: str
@@ -287,17 +350,25 @@ class AbandonQuestions(NamedTuple):
 class CopyRun(NamedTuple):
     """A fork: calls and answered questions of run `source` up to super-step `last` also belong to run `target`.
 
-    Questions get the ids they have in the new run, `question_id(target, base)`. Calls keep their numbers.
+    Questions get the ids they have in the new run, `question_id(target, base)`. Calls keep their numbers. Every INTENT
+    is copied, since what began on one branch is in doubt on the other.
+
+    Attributes:
+        without: keys of calls that stay behind.
+        without_answers: bases of questions that stay behind.
     """
 
     place: Place
     source: str
     target: str
     last: int
+    without: Sequence[bytes] = ()
+    without_answers: Sequence[bytes] = ()
 
 
 Save: TypeAlias = (
-    SaveRun
+    TakeLease
+    | SaveRun
     | SaveCheckpoint
     | SaveCall
     | SaveWrites
@@ -320,6 +391,11 @@ def question_id(run: str, base: bytes) -> str:
 def task_id(run: str, key: bytes) -> str:
     """Id of the task that makes a call: equal over retries, resumes and processes, another one in each run."""
     return blake2b(run.encode() + key, digest_size=16).hexdigest()
+
+
+def short_title(title: str) -> str:
+    """What streams and messages call a task whose stored name is `module:Class.method`: `method`."""
+    return title.rpartition(":")[2].rpartition(".")[2]
 
 
 def thread_name(thread_id: object) -> str:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from flowfn.checkpoint import cells
 from flowfn.checkpoint.base import (
     FAILED,
     FORGOTTEN,
+    INTENT,
+    RETRIED,
     CallRow,
     Checkpoint,
     CheckpointMetadata,
@@ -27,12 +30,20 @@ from flowfn.checkpoint.base import (
     task_id,
     thread_name,
 )
-from flowfn.errors import AlreadyAnsweredError, AnswerRefusedError, ConfigError, UnknownQuestionError
+from flowfn.errors import (
+    AlreadyAnsweredError,
+    AnswerRefusedError,
+    ConfigError,
+    UnknownQuestionError,
+    UnreadableError,
+)
 from flowfn.schema import check
 from flowfn.serde.base import Serializer
 from flowfn.types import Interrupt
 
 RESULT, ERROR, INTERRUPT, RESUME = "__return__", "__error__", "__interrupt__", "__resume__"
+
+_NO_CHECKPOINT = "what is stored there is no checkpoint."
 
 SLOTS = {ERROR: -1, "__scheduled__": -2, INTERRUPT: -3, RESUME: -4}
 """Special writes have a place of their own among a task's writes, so that the newest replaces the older."""
@@ -108,8 +119,14 @@ def stored_checkpoint(
     """The row of a checkpoint."""
     c = checkpoint
     record = [c.get("v", 4), c["ts"], c["channel_versions"], c["versions_seen"], c.get("updated_channels")]
-    what = f"Checkpoint `{c['id']}`"
-    return StoredCheckpoint(place, c["id"], parent, serde.dumps(record, what), serde.dumps(dict(metadata), what))
+    what, cell = cells.checkpoint_title(c["id"]), cells.checkpoint(place, c["id"])
+    return StoredCheckpoint(
+        Place(place.thread, place.ns),
+        c["id"],
+        parent,
+        serde.dumps(record, what, cell),
+        serde.dumps(dict(metadata), what, cell),
+    )
 
 
 def run_of(metadata: Mapping[str, Any]) -> str | None:
@@ -138,8 +155,28 @@ class Unpacked(NamedTuple):
 
 
 def unpacked(stored: StoredCheckpoint, serde: Serializer) -> Unpacked:
-    v, ts, versions, seen, updated = serde.loads(stored.record)
-    return Unpacked(stored, v, ts, versions, seen, updated, serde.loads(stored.metadata))
+    """The checkpoint of a row.
+
+    Raises:
+        UnreadableError: it cannot be read, or is none.
+    """
+    loads, what, cell = serde.loads, cells.checkpoint_title(stored.id), cells.checkpoint(stored.place, stored.id)
+    record, metadata = loads(stored.record, cell, what), loads(stored.metadata, cell, what)
+    try:
+        v, ts, versions, seen, updated = record
+        if type(versions) is type(seen) is type(metadata) is dict:
+            return Unpacked(stored, v, ts, versions, seen, updated, cast(CheckpointMetadata, metadata))
+    except (TypeError, ValueError):
+        pass
+    raise UnreadableError(what, _NO_CHECKPOINT)
+
+
+def metadata_of(stored: StoredCheckpoint, serde: Serializer) -> CheckpointMetadata:
+    what = cells.checkpoint_title(stored.id)
+    found = serde.loads(stored.metadata, cells.checkpoint(stored.place, stored.id), what)
+    if type(found) is not dict:
+        raise UnreadableError(what, _NO_CHECKPOINT)
+    return cast(CheckpointMetadata, found)
 
 
 def lineage(checkpoint: str, parents: Mapping[str, str | None]) -> set[str]:
@@ -160,13 +197,16 @@ def checkpoint_tuple(
 ) -> CheckpointTuple:
     """A stored checkpoint as people see it; `values` are those of its channels that have one."""
     place, id, parent, _, _ = found.stored
-    loads = serde.loads
+    loads, versions = serde.loads, found.versions
     checkpoint: Checkpoint = {
         "v": found.v,
         "id": id,
         "ts": found.ts,
-        "channel_values": {channel: loads(blob) for channel, blob in values.items()},
-        "channel_versions": found.versions,
+        "channel_values": {
+            channel: loads(blob, cells.value(place, channel, versions[channel]), cells.value_title(channel))
+            for channel, blob in values.items()
+        },
+        "channel_versions": versions,
         "versions_seen": found.seen,
         "updated_channels": found.updated,
     }
@@ -175,8 +215,14 @@ def checkpoint_tuple(
         checkpoint,
         found.metadata,
         None if parent is None else config_of(place, parent),
-        [(write.task, write.channel, loads(write.payload)) for write in writes],
+        [(write.task, write.channel, written(write, place, id, serde)) for write in writes],
     )
+
+
+def written(write: StoredWrite, place: Place, checkpoint: str, serde: Serializer) -> Any:
+    """The value of a pending write."""
+    cell = cells.write(place, checkpoint, write.task, write.slot, write.channel)
+    return serde.loads(write.payload, cell, cells.write_title(write.channel))
 
 
 # ---------------------------------------------------------------- super-steps inside a function
@@ -184,14 +230,15 @@ def checkpoint_tuple(
 
 def committed_steps(memory: RunMemory) -> int:
     """How many super-steps inside the run have committed: numbers 0 up to one less than this."""
-    return max([memory.row.committed, *(row.committed for row in memory.calls)])
+    return max([memory.row.committed, *(row.committed for row in memory.calls if not row.flags & INTENT)])
 
 
 def with_calls(start: CheckpointTuple, memory: RunMemory, serde: Serializer) -> CheckpointTuple:
     """The checkpoint that began a run, with all that the run's calls left as pending writes."""
+    place = address(start.config).place
     writes = [
         *(start.pending_writes or ()),
-        *_call_writes(memory.row.id, _standing(memory.calls), memory.questions, serde),
+        *_call_writes(place, memory.row.id, _standing(memory.calls), memory.questions, serde),
     ]
     return start._replace(pending_writes=writes)
 
@@ -232,32 +279,65 @@ def call_checkpoints(
             checkpoint,
             metadata,
             config_of(place, call_checkpoint_id(run, k - 1) if k else run),
-            list(_call_writes(run, calls.get(k + 1, ()), questions.get(k + 1, ()), serde)),
+            list(_call_writes(place, run, calls.get(k + 1, ()), questions.get(k + 1, ()), serde)),
         )
 
 
 def _standing(calls: Sequence[CallRow]) -> list[CallRow]:
     """Without the failures that were forgotten and whose call has been tried again since."""
     newest = {row.key: row.seq for row in calls}
-    return [row for row in calls if not row.flags & FORGOTTEN or newest[row.key] == row.seq]
+    return [
+        row
+        for row in calls
+        if not row.flags & (RETRIED | INTENT) and (not row.flags & FORGOTTEN or newest[row.key] == row.seq)
+    ]
 
 
 def _call_writes(
-    run: str, calls: Iterable[CallRow], questions: Iterable[QuestionRow], serde: Serializer
+    place: Place, run: str, calls: Iterable[CallRow], questions: Iterable[QuestionRow], serde: Serializer
 ) -> Iterator[tuple[str, str, Any]]:
     for row in calls:
-        yield task_id(run, row.key), ERROR if row.flags & FAILED else RESULT, serde.loads(row.payload)
+        yield task_id(run, row.key), ERROR if row.flags & FAILED else RESULT, outcome(row, place, run, serde)
     for question in questions:
         task = task_id(run, question.caller)
         if question.answer is not None:
-            yield task, RESUME, [serde.loads(question.answer)]
+            yield task, RESUME, [answer(question, place.thread, serde)]
         else:
-            yield task, INTERRUPT, [interrupt_of(question, serde)]
+            yield task, INTERRUPT, [interrupt_of(question, place.thread, serde)]
 
 
-def interrupt_of(question: QuestionRow, serde: Serializer) -> Interrupt:
-    schema = None if question.schema is None else json.loads(question.schema)
-    return Interrupt(serde.loads(question.payload), question.id, response_schema=schema)
+def outcome(row: CallRow, place: Place, run: str, serde: Serializer) -> Any:
+    """What a call gave, or the exception that it raised."""
+    return serde.loads(row.payload, cells.call(place, run, row.key), cells.call_title(row.name, row.flags))
+
+
+def answer(row: QuestionRow, thread: str, serde: Serializer) -> Any:
+    """The answer to a question that has one."""
+    assert row.answer is not None
+    return serde.loads(row.answer, cells.answer(thread, row.id), cells.answer_title(row.id))
+
+
+def interrupt_of(row: QuestionRow, thread: str, serde: Serializer) -> Interrupt:
+    """A question as people see it."""
+    shown = serde.loads(row.payload, cells.question(thread, row.id), cells.question_title(row.id))
+    return Interrupt(shown, row.id, response_schema=schema_of(row))
+
+
+def schema_of(row: QuestionRow) -> Any:
+    """The JSON schema of an answer, None where any will do."""
+    return None if row.schema is None else json_of(row.schema, cells.question_title(row.id))
+
+
+def json_of(text: str, what: str) -> Any:
+    """What a column of JSON says.
+
+    Raises:
+        UnreadableError: it is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise UnreadableError(what, f"what is stored with it is no JSON: {error}.") from error
 
 
 class Page(NamedTuple):
@@ -321,7 +401,7 @@ def check_answers(
         if found[id].state != "open":
             raise AlreadyAnsweredError(thread, id, found[id].by, found[id].state)
     for id, answer in answers.items():
-        schema = found[id].schema
-        why = None if schema is None else check(answer, json.loads(schema))
+        schema = schema_of(found[id])
+        why = None if schema is None else check(answer, schema)
         if why is not None:
             raise AnswerRefusedError(id, why)

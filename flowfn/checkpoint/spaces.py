@@ -6,8 +6,17 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from flowfn.checkpoint.base import CallRow, QuestionRow, RunRow, ThreadRow
+from flowfn.checkpoint.base import CallRow, Place, QuestionRow, RunRow, ThreadRow
 from flowfn.checkpoint.rows import RunMemory, StoredCheckpoint, StoredWrite, Unpacked, lineage
+from flowfn.checkpoint.signing import (
+    Sign,
+    answer_spot,
+    call_spot,
+    checkpoint_spot,
+    question_spot,
+    value_spot,
+    write_spot,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -59,6 +68,25 @@ class Space:
         copy.asked = {run: dict(ids) for run, ids in self.asked.items()}
         return copy
 
+    def sign_anew(self, place: Place, sign: Sign, journal: Journal) -> None:
+        """Every payload as `sign` makes it."""
+        for id, row in list(self.checkpoints.items()):
+            spot = checkpoint_spot(place, id)
+            new = row._replace(record=sign(row.record, spot), metadata=sign(row.metadata, spot))
+            journal.set(self.checkpoints, id, new)
+        for (channel, version), stored in list(self.values.items()):
+            spot = value_spot(place, channel, version)
+            for id, blob in list(stored.items()):
+                journal.set(stored, id, sign(blob, spot))
+        for checkpoint, writes in list(self.writes.items()):
+            for key, write in list(writes.items()):
+                spot = write_spot(place, checkpoint, write.task, write.slot, write.channel)
+                journal.set(writes, key, write._replace(payload=sign(write.payload, spot)))
+        for run, calls in list(self.calls.items()):
+            for seq, call in list(calls.items()):
+                spot = call_spot(place, run, call.key, call.name, call.flags)
+                journal.set(calls, seq, call._replace(payload=sign(call.payload, spot)))
+
 
 class KeptThread:
     __slots__ = ("open", "questions", "row", "spaces")
@@ -75,13 +103,22 @@ class KeptThread:
         standing = [question for question in asked if question.state != "abandoned"]
         return RunMemory(space.runs[run], in_order(space.calls[run]), standing)
 
-    def copy(self, name: str, now: float) -> KeptThread:
+    def copy(self, name: str) -> KeptThread:
         """The same under another name; rows are values, so both may hold them."""
         copy = KeptThread()
-        copy.row = None if self.row is None else self.row._replace(thread=name, updated=now)
+        copy.row = None if self.row is None else self.row._replace(thread=name)
         copy.spaces = {ns: space.copy(name) for ns, space in self.spaces.items()}
         copy.questions, copy.open = dict(self.questions), dict(self.open)
         return copy
+
+    def sign_anew(self, name: str, sign: Sign, journal: Journal) -> None:
+        """Every payload as `sign` makes it."""
+        for ns, space in list(self.spaces.items()):
+            space.sign_anew(Place(name, ns), sign, journal)
+        for id, row in list(self.questions.items()):
+            answer = None if row.answer is None else sign(row.answer, answer_spot(name, id))
+            payload = sign(row.payload, question_spot(name, id))
+            journal.set(self.questions, id, row._replace(payload=payload, answer=answer))
 
 
 class Journal(list[tuple[Callable[..., Any], tuple[Any, ...]]]):

@@ -10,14 +10,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar
 
-from flowfn.checkpoint import tables
+from flowfn.checkpoint import columns, tables
 from flowfn.checkpoint.base import (
     FORGOTTEN,
     FORMAT,
+    RETRIED,
     AbandonQuestions,
     CallRow,
     CopyRun,
     ForgetCalls,
+    Lease,
     Place,
     QuestionRow,
     RunRow,
@@ -27,11 +29,13 @@ from flowfn.checkpoint.base import (
     SaveQuestion,
     SaveRun,
     SaveWrites,
+    TakeLease,
     ThreadRow,
     UseAnswer,
-    question_id,
 )
-from flowfn.checkpoint.medium import After, Cut, Outline
+from flowfn.checkpoint.columns import Column
+from flowfn.checkpoint.leases import check_few, check_free
+from flowfn.checkpoint.medium import After, Cut, Gate, Outline
 from flowfn.checkpoint.rows import (
     RunMemory,
     StoredCheckpoint,
@@ -42,9 +46,12 @@ from flowfn.checkpoint.rows import (
     stored_checkpoint,
 )
 from flowfn.checkpoint.rowsaver import RowSaver
-from flowfn.errors import StoreConflictError
+from flowfn.checkpoint.signing import PLAIN, Sign, forked_from, forked_question, moved_from, tell_missing_keys
+from flowfn.errors import LeaseLostError, StoreConflictError
 from flowfn.serde.base import Serializer
-from flowfn.sql.base import Busy, DuplicateRow, Op, Query
+from flowfn.serde.keys import default_keyring
+from flowfn.serde.signed import key_id_of
+from flowfn.sql.base import Busy, DuplicateRow, Op, Query, Row
 from flowfn.sql.sqlite import SqliteDatabase, path_of
 from flowfn.sql.sqlite_file import MEMORY
 from flowfn.types import Status
@@ -64,7 +71,8 @@ class SqliteSaver(RowSaver):
     Args:
         path: "flows.db", a `Path`, ":memory:", "sqlite:///flows.db" (relative) or "sqlite:////var/flows.db". Folders
             that are missing are made; the file is opened when first used. A `sqlite3.Connection` stands for its file.
-        serde: encodes values.
+        serde: encodes values. Without keys of its own it signs with those of `FLOWFN_KEY`, or else of the user's key
+            file, which is made when it is needed; a database in memory needs none.
         synchronous: with "normal" a killed process loses nothing; "full" keeps every commit through a power cut, too,
             and waits for the disk at each.
         timeout: seconds to wait while other processes write.
@@ -82,11 +90,12 @@ class SqliteSaver(RowSaver):
         timeout: float = 30.0,
         read_only: bool = False,
     ) -> None:
-        super().__init__(serde)
         if isinstance(path, sqlite3.Connection):
             self.path: str = path.execute("PRAGMA database_list").fetchone()[2] or MEMORY
         else:
             self.path = path_of(path)
+        serde = serde or Serializer()
+        super().__init__(serde if serde.keys is not None or self.path == MEMORY else serde.signed_by(default_keyring()))
         self.sql = SqliteDatabase(
             self.path,
             tables.SCHEMA,
@@ -97,6 +106,7 @@ class SqliteSaver(RowSaver):
             read_only=read_only,
         )
         self._run_ids: dict[tuple[Place, str], int] = {}
+        self._knows_keys = False
 
     @classmethod
     def from_conn_string(cls, conn_string: str) -> Self:
@@ -122,14 +132,22 @@ class SqliteSaver(RowSaver):
         self.sql.close()
 
     def _do(self, op: Op[T], *, write: bool = False) -> T:
-        return self.sql.run(op, write=write)
+        return self.sql.run(op if self._knows_keys else self._first(op), write=write)
 
     async def _ado(self, op: Op[T], *, write: bool = False) -> T:
-        return await self.sql.arun(op, write=write)
+        return await self.sql.arun(op if self._knows_keys else self._first(op), write=write)
+
+    def _first(self, op: Op[T]) -> Op[T]:
+        """The first operation, and before it a look at which keys have signed here."""
+        rows = yield Query(tables.KEYS)
+        self._knows_keys = True
+        tell_missing_keys(self.path, [id for (id,) in rows], self.serde)
+        return (yield from op)
 
     def save_now(self, saves: Sequence[Save]) -> bool:
         try:
-            self.sql.try_run(self._save(saves), write=True)
+            op = self._save(saves)
+            self.sql.try_run(op if self._knows_keys else self._first(op), write=True)
         except Busy:
             return False
         return True
@@ -138,13 +156,13 @@ class SqliteSaver(RowSaver):
 
     def _thread(self, thread: str) -> Op[ThreadRow | None]:
         rows = yield Query(tables.THREAD, (tables.key_of(thread),))
-        return ThreadRow(thread, *rows[0][1:]) if rows else None
+        return tables.thread_row(rows[0]) if rows else None
 
     def _threads(self, status: Status | None, flow: str | None, limit: int) -> Op[list[ThreadRow]]:
         statuses = tables.STATUSES if status is None else (status,)
         pairs = [part for each in statuses for part in ((each,) if flow is None else (flow, each))]
         rows = yield Query(tables.threads_query(len(statuses), flow is not None), (*pairs, limit))
-        return [ThreadRow(tables.thread_of(row[0]), *row[1:]) for row in rows]
+        return list(map(tables.thread_row, rows))
 
     def _stored(self, place: Place, id: str | None) -> Op[StoredCheckpoint | None]:
         thread = tables.key_of(place.thread)
@@ -168,7 +186,7 @@ class SqliteSaver(RowSaver):
     def _values(self, found: Unpacked) -> Op[dict[str, bytes]]:
         if not found.versions:
             return {}
-        (thread, ns), id = found.stored.place, found.stored.id
+        (thread, ns, _), id = found.stored.place, found.stored.id
         pairs = [part for pair in found.versions.items() for part in pair]
         rows = yield Query(tables.values_query(len(found.versions)), (*pairs, tables.key_of(thread), ns))
         values = {channel: payload for channel, _, payload in rows}
@@ -210,22 +228,38 @@ class SqliteSaver(RowSaver):
             if thread is None
             else Query(tables.OPEN_OF_THREAD, (tables.key_of(thread), limit))
         )
-        return [(tables.thread_of(row[0]), QuestionRow._make(row[1:])) for row in rows]
+        return [(tables.thread_of(row[0]), QuestionRow(*row[1:])) for row in rows]
 
     # --- what is written
 
     def _save(self, saves: Sequence[Save]) -> Op[None]:
+        if saves and saves[0].place.fence is not None and type(saves[0]) not in (SaveCall, TakeLease):
+            yield from self._check_fence(saves[0].place)
         for save in saves:
             if type(save) is SaveCall:
                 (place, run, row), id = save, self._run_ids.get(save[:2])
                 if id is None:
                     id = yield from self._run_id(place, run, saves)
+                number, fence = id << tables.SEQ_BITS | row[0], place.fence
                 try:
-                    yield Query(tables.INSERT_CALL, (id << tables.SEQ_BITS | row[0], *row[1:]))
+                    if fence is None:
+                        yield Query(tables.INSERT_CALL, (number, *row[1:]))
+                    else:
+                        yield Query(tables.INSERT_CALL_HELD, (number, fence, tables.key_of(place.thread), *row[1:]))
                 except DuplicateRow:
+                    if fence is not None:
+                        yield from self._check_fence(place)
                     raise StoreConflictError(self.path, place.thread) from None
+                if row.payload[:1] > PLAIN:
+                    yield from self._note(row.payload)
             else:
                 yield from _APPLY[type(save)](self, save)
+
+    def _note(self, *payloads: bytes) -> Op[None]:
+        """List the keys with which these payloads are signed among those that have signed here."""
+        for payload in payloads:
+            if payload[:1] > PLAIN and (id := key_id_of(payload)) is not None:
+                yield Query(tables.NOTE_KEY, (id, time.time()))
 
     def _run_id(self, place: Place, run: str, saves: Sequence[Save] = ()) -> Op[int]:
         """The number of a stored run.
@@ -235,6 +269,8 @@ class SqliteSaver(RowSaver):
         """
         rows = yield Query(tables.RUN_ID, (tables.key_of(place.thread), place.ns, run))
         if not rows:
+            if place.fence is not None:
+                yield from self._check_fence(place)
             raise StoreConflictError(self.path, place.thread)
         if not any(type(save) is SaveRun and save.place == place and save.row.id == run for save in saves):
             if len(self._run_ids) >= CACHED_RUNS:
@@ -242,8 +278,33 @@ class SqliteSaver(RowSaver):
             self._run_ids[place, run] = rows[0][0]
         return int(rows[0][0])
 
+    def _check_fence(self, place: Place) -> Op[None]:
+        rows = yield Query(tables.FENCE, (tables.key_of(place.thread),))
+        if not rows or rows[0][0] != place.fence:
+            raise LeaseLostError(self.path, place.thread)
+
+    def _take_lease(self, save: TakeLease) -> Op[None]:
+        key, now = tables.key_of(save.place.thread), time.time()
+        row = yield from self._thread(save.place.thread)
+        check_free(save, row and row.lease, row.fence if row else 0, now)
+        if save.most is not None:
+            others = yield Query(tables.LEASES_OF_FLOW, (save.flow, key))
+            check_few(save, list(map(Lease._make, others)), now)
+        term = (save.owner, now, now + self.lease_seconds)
+        yield Query(tables.TAKE_LEASE, (key, save.flow, now, save.place.fence, *term))
+
+    def _gates(self, task: str | None) -> Op[dict[str, Gate]]:
+        rows = yield Query(tables.GATES) if task is None else Query(tables.GATE, (task,))
+        return {name: _gate(*json.loads(state)) for name, state in rows}
+
+    def _set_gate(self, task: str, gate: Gate) -> Op[None]:
+        yield Query(tables.SET_GATE, (task, json.dumps(gate)))
+
+    def _prolong(self, thread: str, owner: str) -> Op[None]:
+        yield Query(tables.RENEW_LEASE, (time.time() + self.lease_seconds, tables.key_of(thread), owner))
+
     def _save_run(self, save: SaveRun) -> Op[None]:
-        (thread, ns), row = save
+        (thread, ns, _), row = save
         key = tables.key_of(thread)
         yield Query(tables.SAVE_RUN, (key, ns, *row[:7], json.dumps(dict(row.code)), *row[8:]))
         if not ns:
@@ -257,25 +318,30 @@ class SqliteSaver(RowSaver):
         yield Query(tables.SAVE_CHECKPOINT, (thread, ns, id, parent, *facts, encoded, record))
         for channel, payload in values.items():
             yield Query(tables.SAVE_VALUE, (thread, ns, channel, checkpoint["channel_versions"][channel], id, payload))
+        yield from self._note(record, encoded, *values.values())
 
     def _save_writes(self, save: SaveWrites) -> Op[None]:
-        (thread, ns), checkpoint, task, path, writes = save
+        (thread, ns, _), checkpoint, task, path, writes = save
         key = tables.key_of(thread)
         yield Query(tables.FORGET_WRITES, (key, ns, checkpoint, task))
         for slot, (channel, payload) in enumerate(writes):
             yield Query(tables.SAVE_WRITE, (key, ns, checkpoint, task, slot, channel, payload, path))
+            yield from self._note(payload)
 
     def _write(self, place: Place, checkpoint: str, writes: Sequence[StoredWrite]) -> Op[None]:
         for write in writes:
             sql = tables.SAVE_WRITE if write.slot < 0 else tables.ADD_WRITE
             yield Query(sql, (tables.key_of(place.thread), place.ns, checkpoint, *write))
+            yield from self._note(write.payload)
 
     def _save_question(self, save: SaveQuestion) -> Op[None]:
         yield Query(tables.SAVE_QUESTION, (tables.key_of(save.place.thread), *save.row))
+        yield from self._note(save.row.payload, save.row.answer or b"")
 
     def _record(self, thread: str, answers: Mapping[str, bytes], by: str | None, note: str | None) -> Op[None]:
         for id, blob in answers.items():
             yield Query(tables.ANSWER, (blob, by, note, time.time(), tables.key_of(thread), id))
+            yield from self._note(blob)
 
     def _use_answer(self, save: UseAnswer) -> Op[None]:
         yield Query(tables.USE_ANSWER, (save.attempt, tables.key_of(save.place.thread), save.question))
@@ -283,13 +349,13 @@ class SqliteSaver(RowSaver):
     def _forget_calls(self, save: ForgetCalls) -> Op[None]:
         id = yield from self._run_id(save.place, save.run)
         for seq in save.seqs:
-            yield Query(tables.FORGET_CALL, (FORGOTTEN, id << tables.SEQ_BITS | seq))
+            yield Query(tables.FORGET_CALL, (FORGOTTEN, RETRIED, id << tables.SEQ_BITS | seq))
 
     def _abandon_questions(self, save: AbandonQuestions) -> Op[None]:
         yield Query(tables.ABANDON, (tables.key_of(save.place.thread), save.run, save.run))
 
     def _copy_run(self, save: CopyRun) -> Op[None]:
-        place, source, target, last = save
+        place, source, target, last, *_ = save
         thread = tables.key_of(place.thread)
         found = yield Query(tables.RUN_ID, (thread, place.ns, source))
         (new,) = (yield Query(tables.RUN_ID, (thread, place.ns, target))) or [(None,)]
@@ -297,20 +363,23 @@ class SqliteSaver(RowSaver):
             raise StoreConflictError(self.path, place.thread)
         for (old,) in found:
             try:
-                yield Query(tables.COPY_CALLS, (new[0] << tables.SEQ_BITS, *tables.range_of(old), last))
+                without = json.dumps([key.hex().upper() for key in save.without])
+                yield Query(tables.COPY_CALLS, (new[0] << tables.SEQ_BITS, *tables.range_of(old), last, without))
             except DuplicateRow:
                 raise StoreConflictError(self.path, place.thread) from None
             yield Query("UPDATE runs SET forked_from = ? WHERE id = ?", (old, new[0]))
+            rows = yield Query(columns.CALLS_OF_RUN.found(columns.IS_MARKED), (new[0],))
+            yield from self._sign_rows(columns.CALLS_OF_RUN, place.thread, rows, forked_from(source, self.serde))
         for question in map(QuestionRow._make, (yield Query(tables.QUESTIONS_OF_RUN, (thread, source, place.ns)))):
-            if question.state == "answered" and question.step <= last:
-                copy = question._replace(id=question_id(target, question.base), run=target, used=0)
+            if question.state == "answered" and question.step <= last and question.base not in save.without_answers:
+                copy = forked_question(question, place.thread, target, self.serde)
                 yield from self._save_question(SaveQuestion(place, copy))
 
     def _delete(self, thread: str) -> Op[None]:
         key = tables.key_of(thread)
         for (id,) in (yield Query(tables.RUN_IDS, (key,))):
             yield Query(tables.FORGET_CALLS_OF, tables.range_of(id))
-        for table in tables.SCHEMA.keys() - {"calls"}:
+        for table in tables.OF_A_THREAD:
             yield Query(f"DELETE FROM {table} WHERE thread = ?", (key,))
         self._run_ids.clear()
 
@@ -361,9 +430,34 @@ class SqliteSaver(RowSaver):
         for (id,) in (yield Query(tables.RUN_IDS, (old,))):
             yield Query(tables.COPY_RUN, (new, id))
             ((copy,),) = yield Query(tables.LAST_RUN_ID)
-            yield Query(tables.COPY_CALLS, (copy << tables.SEQ_BITS, *tables.range_of(id), sys.maxsize))
+            yield Query(tables.COPY_CALLS, (copy << tables.SEQ_BITS, *tables.range_of(id), sys.maxsize, "[]"))
         for sql in tables.COPIES:
             yield Query(sql, (new, old))
+        yield from self._sign_thread(target, columns.IS_MARKED, moved_from(source, self.serde))
+
+    def _sign_anew(self, sign: Sign) -> Op[None]:
+        yield Query(tables.FORGET_KEYS)
+        for (thread,) in (yield Query(columns.THREAD_IDS)):
+            yield from self._sign_thread(tables.thread_of(thread), columns.IS_PAYLOAD, sign)
+
+    def _sign_thread(self, thread: str, condition: str, sign: Sign) -> Op[None]:
+        for column in columns.COLUMNS:
+            rows = yield Query(column.found(condition), (tables.key_of(thread),))
+            yield from self._sign_rows(column, thread, rows, sign)
+
+    def _sign_rows(self, column: Column, thread: str, rows: Sequence[Row], sign: Sign) -> Op[None]:
+        """The payloads of these rows as `sign` makes them, one at a time."""
+        wanted = column.row.count("?")
+        for row in rows:
+            ((old,),) = yield Query(column.read, row[:wanted])
+            new = sign(old, column.spot(thread, *row))
+            if new != old:
+                yield Query(column.write, (new, *row[:wanted]))
+            yield from self._note(new)
+
+
+def _gate(turns: Any, slots: Mapping[str, Any]) -> Gate:
+    return Gate(turns, {slot: Lease._make(lease) for slot, lease in slots.items()})
 
 
 _APPLY: dict[type, Callable[[SqliteSaver, Any], Op[None]]] = {
@@ -375,4 +469,5 @@ _APPLY: dict[type, Callable[[SqliteSaver, Any], Op[None]]] = {
     ForgetCalls: SqliteSaver._forget_calls,
     AbandonQuestions: SqliteSaver._abandon_questions,
     CopyRun: SqliteSaver._copy_run,
+    TakeLease: SqliteSaver._take_lease,
 }

@@ -5,13 +5,14 @@
 | table | a row is | found by |
 |---|---|---|
 | meta | a fact about the file; `format` is the number above | name |
-| threads | a thread, and the lease of who runs it (unused yet) | thread; status and time; flow, status and time |
+| threads | a thread, and the lease of who runs it | thread; status and time; flow, status and time |
 | runs | a run; its text id is `name`, its number `id` is never used again | number; (thread, ns, name); name |
 | calls | a call with an outcome: appended in the order of its number, `run.id << 32 \\| seq` | number |
 | questions | a question and its answer, in the order asked | (thread, id); run; the open ones by time and by thread |
 | checkpoints | a checkpoint without values; `record` is what `rows` encodes | (thread, ns, id); id; run |
 | channel_values | a channel's value, stored by the checkpoint that changed it | (thread, ns, channel, version) |
 | writes | one pending write of a node's task | (thread, ns, checkpoint, task, slot) |
+| keys | the id of a key that has signed a payload here | id |
 
 A call costs one small row at the end of one table and nothing else; a run's calls are one range of numbers. Branches
 count versions independently, so a value's key ends with the checkpoint that stored it; where two rows share a version,
@@ -22,11 +23,13 @@ Moments are seconds since 1970, UTC. Payloads are what the serializer made.
 from __future__ import annotations
 
 import functools
-import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from flowfn.checkpoint.base import RunRow
+from flowfn.checkpoint.base import INTENT, Lease, RunRow, ThreadRow
+from flowfn.checkpoint.rows import json_of
+from flowfn.errors import UnreadableError
 from flowfn.sql.sqlite_file import Migration
 from flowfn.types import Status
 
@@ -37,8 +40,7 @@ SCHEMA: dict[str, Sequence[str]] = {
     "threads": (
         """CREATE TABLE threads (
             thread TEXT PRIMARY KEY, flow TEXT NOT NULL, status TEXT NOT NULL, run TEXT NOT NULL, updated REAL NOT NULL,
-            owner TEXT, boot TEXT, pid INTEGER, process_start REAL, heartbeat REAL, until REAL,
-            fence INTEGER NOT NULL DEFAULT 0
+            fence INTEGER NOT NULL DEFAULT 0, owner TEXT, since REAL, until REAL
         ) WITHOUT ROWID""",
         "CREATE INDEX threads_by_status ON threads (status, updated)",
         "CREATE INDEX threads_of_flow ON threads (flow, status, updated)",
@@ -57,7 +59,7 @@ SCHEMA: dict[str, Sequence[str]] = {
             id INTEGER PRIMARY KEY, key BLOB NOT NULL, caller BLOB NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
             attempt INTEGER NOT NULL, started REAL NOT NULL, ended REAL NOT NULL, flags INTEGER NOT NULL,
             committed INTEGER NOT NULL, digests BLOB NOT NULL, arguments TEXT NOT NULL, preview TEXT NOT NULL,
-            payload BLOB NOT NULL
+            needs BLOB NOT NULL, payload BLOB NOT NULL
         )""",
     ),
     "questions": (
@@ -93,24 +95,38 @@ SCHEMA: dict[str, Sequence[str]] = {
             PRIMARY KEY (thread, ns, checkpoint, task, slot)
         ) WITHOUT ROWID""",
     ),
+    "gates": ("CREATE TABLE gates (task TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID",),
+    "keys": ("CREATE TABLE keys (id BLOB PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID",),
 }
+OF_A_THREAD = SCHEMA.keys() - {"calls", "gates", "keys"}
+"""Tables whose rows name their thread."""
 
 MIGRATIONS: dict[int, Migration] = {}
 """What brings a file from the format before to this one."""
 
 CALL_COLUMNS = (
-    "key, caller, name, step, attempt, started, ended, flags, committed, digests, arguments, preview, payload"
+    "key, caller, name, step, attempt, started, ended, flags, committed, digests, arguments, preview, payload, needs"
 )
 RUN_COLUMNS = "name, flow, attempt, started, status, digest, input, code, committed, error"
-QUESTION_COLUMNS = (
-    "id, base, run, ns, caller, step, key, payload, preview, schema, asked, state, answer, by, note, answered, used"
-)
+OPEN_COLUMNS = "id, base, run, ns, caller, step, key, payload, preview, schema, asked"
+"""Of a question that is open: the rest of its row is as `QuestionRow` has it by default."""
+QUESTION_COLUMNS = f"{OPEN_COLUMNS}, state, answer, by, note, answered, used"
 
-INSERT_CALL = f"INSERT INTO calls (id, {CALL_COLUMNS}) VALUES ({', '.join('?' * 14)})"
+
+def _read(columns: str) -> str:
+    """Columns as they are read: a payload is bytes, whatever somebody wrote in its place."""
+    return re.sub(r"\b(payload|answer|record|metadata)\b", r"CAST(\1 AS BLOB)", columns)
+
+
+INSERT_CALL = f"INSERT INTO calls (id, {CALL_COLUMNS}) VALUES ({', '.join('?' * 15)})"
+# Without the newest lease the key is NULL, which the column refuses; a query of its own would cost a tenth of a call.
+INSERT_CALL_HELD = INSERT_CALL.replace(
+    "(?, ?,", "(?, CASE ? WHEN (SELECT fence FROM threads WHERE thread = ?) THEN ? END,", 1
+)
 COPY_CALLS = f"""INSERT INTO calls (id, {CALL_COLUMNS}) SELECT ? | (id & {SEQ_MASK}), {CALL_COLUMNS} FROM calls
-    WHERE id BETWEEN ? AND ? AND step <= ?"""
-FORGET_CALL = "UPDATE calls SET flags = flags | ? WHERE id = ?"
-CALLS = f"SELECT id & {SEQ_MASK}, {CALL_COLUMNS} FROM calls WHERE id BETWEEN ? AND ? ORDER BY id"
+    WHERE id BETWEEN ? AND ? AND (step <= ? OR flags & {INTENT}) AND hex(key) NOT IN (SELECT value FROM json_each(?))"""
+FORGET_CALL = "UPDATE calls SET flags = (flags | ?) & ~? WHERE id = ?"
+CALLS = f"SELECT id & {SEQ_MASK}, {_read(CALL_COLUMNS)} FROM calls WHERE id BETWEEN ? AND ? ORDER BY id"
 
 RUN = f"SELECT id, {RUN_COLUMNS} FROM runs WHERE thread = ? AND ns = ? AND name = ?"
 RUN_ID = "SELECT id FROM runs WHERE thread = ? AND ns = ? AND name = ?"
@@ -120,14 +136,23 @@ SAVE_RUN = f"""INSERT INTO runs (thread, ns, {RUN_COLUMNS}) VALUES ({", ".join("
     started = excluded.started, status = excluded.status, digest = excluded.digest, input = excluded.input,
     code = excluded.code, committed = excluded.committed, error = excluded.error"""
 
-THREAD = "SELECT thread, flow, status, run, updated FROM threads WHERE thread = ?"
+THREAD_COLUMNS = "thread, flow, status, run, updated, fence, owner, since, until"
+THREAD = f"SELECT {THREAD_COLUMNS} FROM threads WHERE thread = ?"
 SAVE_THREAD = """INSERT INTO threads (thread, flow, status, run, updated) VALUES (?, ?, ?, ?, ?) ON CONFLICT (thread)
-    DO UPDATE SET flow = excluded.flow, status = excluded.status, run = excluded.run, updated = excluded.updated"""
+    DO UPDATE SET flow = excluded.flow, status = excluded.status, run = excluded.run, updated = excluded.updated,
+    owner = CASE excluded.status WHEN 'running' THEN owner END"""
+FENCE = "SELECT fence FROM threads WHERE thread = ?"
+TAKE_LEASE = """INSERT INTO threads (thread, flow, status, run, updated, fence, owner, since, until)
+    VALUES (?, ?, 'new', '', ?, ?, ?, ?, ?) ON CONFLICT (thread)
+    DO UPDATE SET fence = excluded.fence, owner = excluded.owner, since = excluded.since, until = excluded.until"""
+RENEW_LEASE = "UPDATE threads SET until = ? WHERE thread = ? AND owner = ?"
+LEASES_OF_FLOW = """SELECT owner, since, until FROM threads WHERE flow = ? AND thread <> ? AND owner NOT NULL
+    AND status IN ('new', 'running')"""
 STAND_AT = "UPDATE threads SET flow = ?, status = ?, run = ? WHERE thread = ?"
 FORGET_THREAD = "DELETE FROM threads WHERE thread = ?"
 STATUSES: tuple[Status, ...] = ("new", "running", "waiting", "failed", "killed", "paused", "finished")
 
-STORED_COLUMNS = "thread, ns, id, parent, record, metadata"
+STORED_COLUMNS = _read("thread, ns, id, parent, record, metadata")
 STORED = f"SELECT {STORED_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND id = ?"
 NEWEST = f"SELECT {STORED_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? ORDER BY id DESC LIMIT 1"
 _PORTION = f"""SELECT {STORED_COLUMNS} FROM checkpoints WHERE seq IN (SELECT seq FROM checkpoints WHERE {{}}
@@ -146,22 +171,29 @@ SAVE_CHECKPOINT = """INSERT INTO checkpoints (thread, ns, id, parent, run, sourc
     metadata = excluded.metadata, record = excluded.record"""
 SAVE_VALUE = "INSERT OR REPLACE INTO channel_values VALUES (?, ?, ?, ?, ?, ?)"
 
-WRITES = """SELECT task, slot, channel, payload, path FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ?
-    ORDER BY task, slot"""
+WRITES = f"""SELECT {_read("task, slot, channel, payload, path")} FROM writes
+    WHERE thread = ? AND ns = ? AND checkpoint = ? ORDER BY task, slot"""
 SAVE_WRITE = """INSERT OR REPLACE INTO writes (thread, ns, checkpoint, task, slot, channel, payload, path)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 ADD_WRITE = SAVE_WRITE.replace("OR REPLACE", "OR IGNORE")
 FORGET_WRITES = "DELETE FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ?"
 
-QUESTION = f"SELECT {QUESTION_COLUMNS} FROM questions WHERE thread = ? AND id = ?"
-QUESTIONS_OF_RUN = f"SELECT {QUESTION_COLUMNS} FROM questions WHERE thread = ? AND run = ? AND ns = ? ORDER BY seq"
-OPEN = f"SELECT thread, {QUESTION_COLUMNS} FROM questions WHERE state = 'open' ORDER BY asked, seq LIMIT ?"
+QUESTION = f"SELECT {_read(QUESTION_COLUMNS)} FROM questions WHERE thread = ? AND id = ?"
+QUESTIONS_OF_RUN = QUESTION.replace("id = ?", "run = ? AND ns = ? ORDER BY seq")
+OPEN = f"SELECT thread, {_read(OPEN_COLUMNS)} FROM questions WHERE state = 'open' ORDER BY asked, seq LIMIT ?"
 OPEN_OF_THREAD = OPEN.replace("ORDER BY", "AND thread = ? ORDER BY")
 SAVE_QUESTION = f"""INSERT OR IGNORE INTO questions (thread, {QUESTION_COLUMNS}) VALUES ({", ".join("?" * 18)})"""
 ANSWER = """UPDATE questions SET state = 'answered', answer = ?, by = ?, note = ?, answered = ?
     WHERE thread = ? AND id = ? AND state = 'open'"""
 USE_ANSWER = "UPDATE questions SET used = ? WHERE thread = ? AND id = ? AND used = 0"
+NOTE_KEY = "INSERT OR IGNORE INTO keys (id, since) VALUES (?, ?)"
+KEYS = "SELECT id FROM keys ORDER BY since, id"
+FORGET_KEYS = "DELETE FROM keys"
 ABANDON = "UPDATE questions SET state = 'abandoned' WHERE thread = ? AND state = 'open' AND (? IS NULL OR run = ?)"
+
+GATE = "SELECT task, state FROM gates WHERE task = ?"
+GATES = "SELECT task, state FROM gates"
+SET_GATE = "INSERT OR REPLACE INTO gates (task, state) VALUES (?, ?)"
 
 NAMESPACES = """WITH RECURSIVE
     stored (ns) AS (SELECT min(ns) FROM checkpoints WHERE thread = ?1 UNION ALL
@@ -203,8 +235,7 @@ COPIES = tuple(
 def threads_query(statuses: int, is_of_flow: bool) -> str:
     """Threads in one of so many statuses, newest first: one walk along an index for each status, merged."""
     flow = "flow = ? AND " if is_of_flow else ""
-    columns = "thread, flow, status, run, updated"
-    walks = [f"SELECT {columns} FROM threads WHERE {flow}status = ?"] * statuses
+    walks = [f"SELECT {THREAD_COLUMNS} FROM threads WHERE {flow}status = ?"] * statuses
     return " UNION ALL ".join(walks) + " ORDER BY updated DESC LIMIT ?"
 
 
@@ -213,7 +244,7 @@ def values_query(channels: int) -> str:
     """The stored values of so many channels, by (channel, version) pairs, then thread and namespace."""
     pairs = ", ".join(["(?, ?)"] * channels)
     return f"""WITH wanted (channel, version) AS (VALUES {pairs})
-        SELECT v.channel, v.checkpoint, v.payload FROM wanted CROSS JOIN channel_values AS v
+        SELECT v.channel, v.checkpoint, CAST(v.payload AS BLOB) FROM wanted CROSS JOIN channel_values AS v
         WHERE v.thread = ? AND v.ns = ? AND v.channel = wanted.channel AND v.version = wanted.version"""
 
 
@@ -237,5 +268,13 @@ def range_of(run: int) -> tuple[int, int]:
     return run << SEQ_BITS, run << SEQ_BITS | SEQ_MASK
 
 
+def thread_row(row: Sequence[Any]) -> ThreadRow:
+    thread, flow, status, run, updated, fence, *lease = row
+    return ThreadRow(thread_of(thread), flow, status, run, updated, fence, Lease(*lease) if lease[0] else None)
+
+
 def run_row(row: Sequence[Any]) -> RunRow:
-    return RunRow._make((*row[:7], json.loads(row[7]), *row[8:]))
+    code = json_of(row[7], what := f"Run `{row[0]}`")
+    if not isinstance(code, dict):
+        raise UnreadableError(what, "it does not say which code it ran.")
+    return RunRow._make((*row[:7], code, *row[8:]))

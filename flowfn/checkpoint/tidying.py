@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from flowfn.checkpoint.base import Place, RunRow, split_call_checkpoint_id, thread_name
 from flowfn.checkpoint.medium import Cut, Home, Medium, Outline
 from flowfn.checkpoint.rows import lineage, unpacked
-from flowfn.errors import ConfigError
+from flowfn.errors import ConfigError, ThreadExistsError, UnknownThreadError
 from flowfn.sql.base import Op
 
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
@@ -195,12 +195,9 @@ class Tidying(Medium):
     def _copy_thread(self, source: str, target: str) -> Op[None]:
         row = yield from self._thread(target)
         if row is not None or (yield from self._namespaces(target)):
-            raise ConfigError(
-                f"Thread `{target}` is there already, so thread `{source}` cannot be copied under that id. "
-                f"Choose an id that is new, or delete it first: `saver.delete_thread({target!r})`."
-            )
+            raise ThreadExistsError(source, target)
         if not (yield from self._namespaces(source)):
-            raise ConfigError(f"There is no thread `{source}` to copy. List them with `saver.threads()`.")
+            raise UnknownThreadError(source)
         yield from self._copy(source, target)
 
     # --- the contract

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from flowfn.errors import ConfigError, StoreError
 from flowfn.sql.base import Busy, Database, DuplicateRow, Op
 from flowfn.sql.sqlite_errors import explained, is_damage
-from flowfn.sql.sqlite_file import MEMORY, Migration, SqliteFile, Synchronous, begin
+from flowfn.sql.sqlite_file import MEMORY, Connection, Migration, SqliteFile, Synchronous, begin
 
 T = TypeVar("T")
 
@@ -73,8 +73,8 @@ class SqliteDatabase(Database):
             raise ConfigError("A database in memory cannot be opened with `read_only=True`: there is nothing to view.")
         self.path, self.timeout, self.read_only = path, timeout, read_only
         self.file = SqliteFile(path, schema, format, migrations or {}, synchronous, timeout)
-        self._writer: sqlite3.Connection | None = None
-        self._idle: list[sqlite3.Connection] = []
+        self._writer: Connection | None = None
+        self._idle: list[Connection] = []
         self._begin_process()
         _DATABASES.add(self)
 
@@ -124,6 +124,9 @@ class SqliteDatabase(Database):
                     return self._transact(self._writer or self._open(), op, self._begin, is_patient)
             return self._read(op)
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_AUTH:
+                # No authorizer of ours refuses anything: a Ctrl-C came inside one, and SQLite has swallowed it.
+                raise KeyboardInterrupt from None
             self.file.is_damaged |= is_damage(error)
             raise explained(self.path, error, self.timeout) from error
 
@@ -132,7 +135,7 @@ class SqliteDatabase(Database):
             with self._lock:
                 if self._writer is None:
                     self._open()
-        connection: sqlite3.Connection | None = None
+        connection: Connection | None = None
         read = object()
         try:
             with self._gate:
@@ -145,22 +148,27 @@ class SqliteDatabase(Database):
             if stamp is not None and stamp != self.file.stamp():
                 raise StoreError(self.path, "was changed by another process while it was viewed. View it again.")
             if len(self._idle) < IDLE and self._writer is not None:
-                self._idle.append(connection)
-                connection = None
+                kept, connection = connection, None  # first: a Ctrl-C may come as soon as it is there for others
+                self._idle.append(kept)
             return result
         finally:
             if connection is not None:
                 self.file.close([connection])
             self._reads.discard(read)
 
-    def _transact(
-        self, connection: sqlite3.Connection, op: Op[T], begin: Callable[[sqlite3.Connection, bool], Any], wait: bool
-    ) -> T:
+    def _transact(self, connection: Connection, op: Op[T], begin: Callable[[Connection, bool], Any], wait: bool) -> T:
         try:
             if connection.in_transaction:  # a Ctrl-C came between the last one's error and its rollback
                 connection.execute("ROLLBACK")
             begin(connection, wait)
-            result = _drive(connection, op)
+            try:
+                result = _drive(connection, op)
+            except sqlite3.Error:
+                connection.compiled.is_any = True  # One that does not fit its tables any more is not asked about.
+                raise
+            finally:
+                if connection.compiled.is_any:
+                    self.file.check_format(connection)
             connection.execute("COMMIT")
             return result
         except BaseException:
@@ -168,12 +176,12 @@ class SqliteDatabase(Database):
                 connection.execute("ROLLBACK")
             raise
 
-    def _begin(self, connection: sqlite3.Connection, wait: bool) -> None:
+    def _begin(self, connection: Connection, wait: bool) -> None:
         begin(connection, self.timeout, is_patient=wait)
 
     # --- connections
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Connection:
         """The writing connection, on a database whose tables are there. The lock is held."""
         self._writer = writer = self.file.open()
         return writer
@@ -224,11 +232,11 @@ class SqliteDatabase(Database):
         self._begin_process()
 
 
-def _begin_reading(connection: sqlite3.Connection, wait: bool) -> None:
+def _begin_reading(connection: Connection, wait: bool) -> None:
     connection.execute("BEGIN")
 
 
-def _drive(connection: sqlite3.Connection, op: Op[T]) -> T:
+def _drive(connection: Connection, op: Op[T]) -> T:
     execute = connection.execute
     try:
         sql, params = next(op)
@@ -253,7 +261,7 @@ def _without_surrogates(param: Any) -> Any:
 
 _DATABASES: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
 _FORKING: list[SqliteDatabase] = []
-_ABANDONED: list[sqlite3.Connection] = []
+_ABANDONED: list[Connection] = []
 """Connections of a parent process, kept so that nothing closes them."""
 
 

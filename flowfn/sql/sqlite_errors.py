@@ -19,10 +19,11 @@ _WHY = {
     sqlite3.SQLITE_READONLY: "cannot be written: the file or its folder is read-only ({error}). Change its "
     "permissions, or name another file.",
     sqlite3.SQLITE_PERM: "cannot be used: permission denied. Change its permissions, or name another file.",
-    sqlite3.SQLITE_FULL: "could not grow: the disk is full. Nothing that was stored is lost; make room and go on.",
+    sqlite3.SQLITE_FULL: "could not grow: the disk is full, so make room there.",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened ({error}): its folder cannot be written, or the path is a folder. "
     "Change its permissions, or name another file.",
-    sqlite3.SQLITE_IOERR: "cannot be read or written: {error}. Look at the disk, and whether the file is still there.",
+    sqlite3.SQLITE_IOERR: "cannot be read or written: {error}. Look at the disk, whether it or a quota of yours is "
+    "used up, and whether the file is still there.",
 }
 """Primary result code → what it means and what to do."""
 

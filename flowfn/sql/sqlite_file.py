@@ -4,6 +4,10 @@ Whoever opens a file to write finds its tables whole and in this program's forma
 transaction, so a process that is killed on the way leaves the file as it was. Whoever only views it changes nothing:
 not even the two files that SQLite keeps beside a log are made, where there is no log to read.
 
+A process that has a file open may live on while a newer program migrates it. SQLite then compiles every statement anew,
+and asks the connection's authorizer about each: so a transaction in which nothing was compiled is known to have met the
+format it was written for, and one in which something was looks at the format before it commits.
+
 The file itself is never opened but by SQLite: closing it would drop the locks of every connection in this process.
 """
 
@@ -16,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowfn.errors import ConfigError, StoreError
 from flowfn.sql.base import Busy
@@ -42,6 +46,28 @@ class Stamp(NamedTuple):
     written: int
 
 
+class Connection(sqlite3.Connection):
+    """A connection that knows whether a statement was compiled since the format was looked at."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.compiled = compiled = Compiled()
+        self.set_authorizer(compiled.note)
+
+
+class Compiled:
+    """Whether a statement was compiled; apart from its connection, which could not go away if it held itself."""
+
+    __slots__ = ("is_any",)
+
+    def __init__(self) -> None:
+        self.is_any = False
+
+    def note(self, *what: object) -> int:
+        self.is_any = True
+        return sqlite3.SQLITE_OK
+
+
 class SqliteFile:
     """See `SqliteDatabase` for the arguments."""
 
@@ -63,14 +89,12 @@ class SqliteFile:
 
     # --- to write
 
-    def connect(self, timeout: float) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
-        )
+    def connect(self, timeout: float) -> Connection:
+        connection = _connected(self.path, timeout)
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         return connection
 
-    def open(self) -> sqlite3.Connection:
+    def open(self) -> Connection:
         """A connection that may write, to tables that are there and in this format."""
         if self.path != MEMORY:
             self.check_there()
@@ -216,6 +240,18 @@ class SqliteFile:
             )
         return int(rows[0][0])
 
+    def check_format(self, connection: Connection) -> None:
+        """Raise when the tables that a transaction met are of another format than when the file was opened."""
+        found = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+        if found != (self.format,):
+            raise StoreError(
+                self.path,
+                f"was migrated to format {found and found[0]} while this process had it open, by a newer flowfn (this "
+                f"one knows format {self.format}), so nothing more is stored in it from here. Update flowfn and start "
+                f"this process again: it goes on from what is stored.",
+            )
+        connection.compiled.is_any = False
+
     def _make_tables(self, connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID")
         connection.execute("INSERT INTO meta VALUES ('format', ?)", (self.format,))
@@ -241,6 +277,9 @@ class SqliteFile:
                     else:
                         step(connection)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (self.format,))
+            # Others compile their statements anew, even where a migration changed rows alone.
+            ((schema,),) = connection.execute("PRAGMA schema_version").fetchall()
+            connection.execute(f"PRAGMA schema_version = {schema + 1}")
         except Exception as error:
             if isinstance(error, sqlite3.Error) and is_known(error):
                 raise
@@ -252,7 +291,7 @@ class SqliteFile:
 
     # --- to view
 
-    def view(self) -> tuple[sqlite3.Connection, Stamp | None]:
+    def view(self) -> tuple[Connection, Stamp | None]:
         """A connection that cannot write, and, when there is no log to read, the stamp of the file alone.
 
         Without a log nobody writes, or nobody has yet, and the file is read as it lies, without locks or files beside
@@ -287,14 +326,20 @@ class SqliteFile:
             return None
         return Stamp(at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns)
 
-    def _viewer(self, how: str) -> sqlite3.Connection:
-        return sqlite3.connect(
-            f"{Path(self.path).as_uri()}?{how}",
-            uri=True,
-            timeout=self.timeout,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+    def _viewer(self, how: str) -> Connection:
+        return _connected(f"{Path(self.path).as_uri()}?{how}", self.timeout, is_uri=True)
+
+
+def _connected(name: str, timeout: float, *, is_uri: bool = False) -> Connection:
+    return sqlite3.connect(
+        name,
+        uri=is_uri,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=Connection,
+    )
 
 
 def begin(connection: sqlite3.Connection, timeout: float, *, is_patient: bool = True) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from flowfn.checkpoint import SqliteSaver
+from flowfn.checkpoint import SqliteSaver, cells
 from flowfn.checkpoint.base import CallRow, Place, QuestionRow, RunRow, SaveCall, SaveCheckpoint, SaveRun, question_id
 from flowfn.errors import StoreError
 
@@ -21,7 +21,7 @@ def start(saver, thread="t", run=RUN):
     checkpoint = {"v": 4, "id": run, "ts": "", "channel_values": {}, "channel_versions": {"__start__": 1}}
     checkpoint |= {"versions_seen": {}, "updated_channels": ["__start__"]}
     metadata = {"source": "input", "step": -1, "run": run}
-    values = {"__start__": saver.serde.dumps(1)}
+    values = {"__start__": saver.serde.dumps(1, "", cells.value(place, "__start__", 1))}
     saver.save(
         [
             SaveRun(place, RunRow(run, "flow", 1, 1.0, "running")),

@@ -74,6 +74,7 @@ WRITES = {
     "copy_thread": lambda saver: saver.copy_thread("t", "u"),
     "delete_for_runs": lambda saver: saver.delete_for_runs([RUN]),
     "prune": lambda saver: saver.prune(["t"]),
+    "trust": lambda saver: saver.trust(),
     "put": lambda saver: saver.put(
         {"thread_id": "t"},
         {"id": "x", "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}},
@@ -84,6 +85,7 @@ WRITES = {
     "asave": lambda saver: asyncio.run(saver.asave([SaveCall(PLACE, RUN, call(2))])),
     "aanswer": lambda saver: asyncio.run(saver.aanswer("t", {question(1).id: 1})),
     "aprune": lambda saver: asyncio.run(saver.aprune(["t"])),
+    "atrust": lambda saver: asyncio.run(saver.atrust()),
 }
 
 

@@ -21,6 +21,7 @@ from flowfn.checkpoint.base import (
 )
 from flowfn.checkpoint.memory import InMemorySaver
 from flowfn.checkpoint.sqlite import SqliteSaver
+from flowfn.serde import Keyring, Serializer
 
 PLACE = Place("t")
 RUN = "0000-a"
@@ -31,7 +32,7 @@ class Awaited:
     """A saver whose methods are its awaited twins, each called on an event loop of its own."""
 
     def __init__(self, saver):
-        self.saver, self.serde = saver, saver.serde
+        self.saver = saver
 
     def __getattr__(self, name):
         twin = getattr(self.saver, f"a{name}", None)
@@ -48,6 +49,7 @@ async def gathered(items):
 
 SAVERS = {
     "memory": lambda folder: InMemorySaver(),
+    "memory-signed": lambda folder: InMemorySaver(Serializer(keys=Keyring.of("a secret of these tests"))),
     "sqlite": lambda folder: SqliteSaver(folder / "flows.db"),
     "sqlite-in-memory": lambda folder: SqliteSaver(":memory:"),
 }

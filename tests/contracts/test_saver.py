@@ -68,6 +68,14 @@ def test_the_memory_of_a_run_holds_all_that_was_saved(saver):
     assert saver.calls(PLACE, RUN) == [call(1), call(2, caller=b"k" * 16)]
 
 
+def test_a_call_keeps_which_calls_its_arguments_waited_for(saver):
+    start(saver)
+    rows = [call(1), call(2, needs=b"a" * 16 + b"b" * 16)]
+    saver.save([SaveCall(PLACE, RUN, row) for row in rows])
+    assert saver.calls(PLACE, RUN) == list(saver.load(PLACE).calls) == rows
+    assert [len(row.needs) for row in rows] == [0, 32]
+
+
 def test_calls_come_in_the_order_of_their_numbers(saver):
     start(saver)
     for seq in (2, 10, 1):
@@ -114,7 +122,7 @@ def test_a_nested_flow_has_its_own_runs_and_does_not_change_the_thread(saver):
     start(saver, inner, run=NEXT, status="waiting")
     saver.save([SaveCall(inner, NEXT, call(1))])
 
-    assert saver.threads()[0][2:4] == ("running", RUN)
+    assert saver.threads()[0][2:4] == ("killed", RUN)
     assert saver.load(inner).run.id == NEXT
     assert saver.load(PLACE).run.id == RUN
     assert [row.id for row in saver.runs("t", "task:1")] == [NEXT]
@@ -311,3 +319,29 @@ def test_a_fork_has_the_calls_and_answers_up_to_a_super_step(saver):
     assert fork.checkpoint.parent_config == config(call_checkpoint_id(RUN, 1), ns="")
     saver.save([SaveCall(PLACE, NEXT, call(3, value="new"))])
     assert list(saver.load(PLACE, RUN).calls)[2] == call(3, step=2)
+
+
+def test_a_fork_leaves_behind_the_calls_and_answers_it_is_told_to(saver):
+    start(saver)
+    asked = [question(base=bytes([number]) * 16) for number in (1, 2, 3)]
+    saver.save([SaveCall(PLACE, RUN, call(seq, step=seq - 1)) for seq in (1, 2, 3, 4)])
+    saver.save([SaveQuestion(PLACE, row) for row in asked])
+    saver.answer("t", {row.id: "yes" for row in asked})
+    old = saver.load(PLACE)
+    replaced = call(2, step=1, value="replaced")
+
+    copy = CopyRun(PLACE, RUN, NEXT, 2, [call(2).key, call(3).key, b"?" * 16], [asked[1].base])
+    saver.save([SaveRun(PLACE, run_row(NEXT)), copy, SaveCall(PLACE, NEXT, replaced)])
+
+    assert saver.calls(PLACE, NEXT) == [call(1), replaced]
+    questions = [saver.question("t", question_id(NEXT, row.base)) for row in asked]
+    assert [row and row.state for row in questions] == ["answered", None, "answered"]
+    assert saver.load(PLACE, RUN)[2:] == old[2:]
+
+
+def test_a_fork_may_leave_more_behind_than_one_statement_takes_parameters(saver):
+    start(saver)
+    saver.save([SaveCall(PLACE, RUN, call(seq)) for seq in (1, 2, 3)])
+    many = [number.to_bytes(16, "big") for number in range(2, 40_000)]
+    saver.save([SaveRun(PLACE, run_row(NEXT)), CopyRun(PLACE, RUN, NEXT, 0, many)])
+    assert saver.calls(PLACE, NEXT) == [call(1)]

@@ -5,10 +5,13 @@ import pytest
 from flowfn.checkpoint.base import (
     Place,
     SaveCall,
+    SaveRun,
     SaveWrites,
+    TakeLease,
     question_id,
 )
-from flowfn.errors import AlreadyAnsweredError, ConfigError
+from flowfn.errors import AlreadyAnsweredError, ConfigError, ThreadExistsError, UnknownThreadError
+from flowfn.owners import Owner
 from tests.contracts.saving import (
     NEXT,
     RUN,
@@ -19,6 +22,7 @@ from tests.contracts.saving import (
     everything,
     populated,
     question,
+    run_row,
     start,
 )
 
@@ -70,11 +74,14 @@ def test_a_copy_needs_a_source_that_is_there_and_a_new_id(saver):
     saver.put(config(thread="put"), checkpoint(RUN, x=1), {}, {"x": 1})
     for target in ("taken", "put", "t"):
         before = everything(saver, target)
-        with pytest.raises(ConfigError, match=f"`{target}` is there already.*delete_thread"):
+        with pytest.raises(ThreadExistsError, match=f"`{target}` is there already.*delete_thread") as exists:
             saver.copy_thread("t", target)
+        assert (exists.value.source, exists.value.target) == ("t", target)
         assert everything(saver, target) == before
-    with pytest.raises(ConfigError, match="no thread `nobody`"):
+    with pytest.raises(UnknownThreadError, match="no thread `nobody`") as unknown:
         saver.copy_thread("nobody", "new")
+    assert isinstance(unknown.value, ConfigError)
+    assert isinstance(unknown.value, LookupError)
     assert list(saver.list(config(thread="new"))) == []
 
 
@@ -85,3 +92,12 @@ def test_a_copy_may_be_named_by_a_number_and_copied_again(saver):
     assert everything(saver, "w") == everything(saver, "t")
     saver.delete_thread("7")
     assert everything(saver, "w") == everything(saver, "t")
+
+
+def test_nobody_holds_a_copy_of_a_thread_that_runs(saver):
+    owner = Owner.me()
+    with owner.present():
+        saver.save([TakeLease(Place("t", fence=1), "flow", str(owner)), SaveRun(Place("t", fence=1), run_row())])
+        saver.copy_thread("t", "u")
+        assert saver.thread("t").lease.owner == str(owner)
+        assert (saver.thread("u").fence, saver.thread("u").lease) == (0, None)

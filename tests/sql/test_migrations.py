@@ -24,6 +24,10 @@ def measure(connection):
         connection.execute("UPDATE things SET length = ? WHERE name = ?", (len(name), name))
 
 
+def measure_nothing(connection):
+    connection.execute("UPDATE things SET name = name")
+
+
 MIGRATIONS = {
     2: ("ALTER TABLE things ADD COLUMN length INTEGER", measure),
     3: ("ALTER TABLE things RENAME TO items", "CREATE INDEX lengths ON items (length)"),
@@ -128,6 +132,81 @@ def test_a_full_disk_in_a_migration_is_named_so_and_leaves_the_file_as_it_was(pa
     monkeypatch.undo()
     assert contents(path) == before
     assert SqliteDatabase(path, NEW, 3, migrations=MIGRATIONS).run(items())[0] == ("a", 1)
+
+
+# ---------------------------------------------------------------- while another program has it open
+
+COMPATIBLE = {2: (measure_nothing,), 3: (measure_nothing,)}
+"""To tables that take every statement of the older program, so that no statement of its fails."""
+
+
+@pytest.mark.parametrize("migrations", [MIGRATIONS, COMPATIBLE], ids=["other tables", "same tables"])
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_program_that_has_the_file_open_is_stopped_by_a_newer_one_that_migrates_it(path, migrations, is_warm):
+    # given: an older program at work, which may have written and read before
+    older = SqliteDatabase(path, OLD, 1)
+    older.run(add("x"), write=True)
+    for name in ("y", "z") if is_warm else ():
+        older.run(add(name), write=True)
+        assert older.run(iter_names())[0] == ("a",)
+
+    # when
+    SqliteDatabase(path, NEW, 3, migrations=migrations).run(add() if migrations is COMPATIBLE else items())
+    before = contents(path)
+
+    # then: whatever it tries
+    for _ in range(2):
+        for op, write in ((add("late"), True), (iter_names(), False)):
+            with pytest.raises(StoreError, match=r"migrated to format 3 while.*knows format 1\).*Update") as told:
+                older.run(op, write=write)
+            assert path in str(told.value)
+    assert contents(path) == before
+    older.close()
+    with pytest.raises(StoreError, match="newer flowfn"):
+        older.run(iter_names())
+
+
+def test_an_operation_that_goes_wrong_on_migrated_tables_is_told_why(path):
+    older = SqliteDatabase(path, OLD, 1)
+    older.run(add("x"), write=True)
+    SqliteDatabase(path, NEW, 3, migrations=COMPATIBLE).run(add())
+
+    def trips():
+        yield Query("SELECT name FROM things LIMIT 1")
+        raise ValueError("what is this?")
+
+    with pytest.raises(StoreError, match="migrated to format 3") as caught:
+        older.run(trips(), write=True)
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_a_viewer_sees_when_the_file_is_migrated(path):
+    viewer = SqliteDatabase(path, OLD, 1, read_only=True)
+    assert viewer.run(iter_names())[0] == ("a",)
+    newer = SqliteDatabase(path, NEW, 3, migrations=COMPATIBLE)
+    newer.run(add())
+    with pytest.raises(StoreError, match="newer flowfn"):
+        viewer.run(iter_names())
+
+
+def test_changes_of_another_program_that_leave_the_format_are_no_matter(path):
+    database = SqliteDatabase(path, OLD, 1)
+    database.run(add("x"), write=True)
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+        connection.execute("ANALYZE")
+    database.run(add("y"), write=True)
+    assert ("y",) in database.run(iter_names())
+
+
+def test_the_format_is_looked_at_only_when_a_statement_was_compiled(path):
+    database = SqliteDatabase(path, OLD, 1)
+    for name in ("x", "y"):
+        database.run(add(name), write=True)
+    said = []
+    database._writer.set_trace_callback(said.append)
+    database.run(add("z"), write=True)
+    assert [statement.split()[0] for statement in said] == ["BEGIN", "INSERT", "COMMIT"]
 
 
 def test_viewing_migrates_nothing(path):
