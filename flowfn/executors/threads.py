@@ -10,6 +10,7 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from time import sleep as _give_way
 from typing import Any, Protocol, TypeVar
 
@@ -94,41 +95,41 @@ class Ticker:
         self.watched: dict[Ticking, int] = {}
         """Each crew with the number of ticks that found it quiet."""
         self._lock = threading.Lock()
-        self._some = threading.Event()
+        self._some: SimpleQueue[None] = SimpleQueue()  # an Event's lock might stay taken by a Ctrl-C
         self._pause = threading.Event()
         self._thread: threading.Thread | None = None
 
     def watch(self, crew: Ticking) -> None:
         """Look after the crew until it has been quiet for some ticks."""
         with self._lock:
-            if crew in self.watched:
-                self.watched[crew] = 0
-                return
+            is_watched = crew in self.watched
             self.watched[crew] = 0
+            if is_watched:
+                return
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="flowfn-ticker", daemon=True)
                 self._thread.start()
-        self._some.set()
+        self._some.put(None)
 
     def _run(self) -> None:
         while True:
-            self._some.wait()
-            self._pause.wait(TICK_SECONDS)
+            self._some.get()
+            while self.watched:
+                self._pause.wait(TICK_SECONDS)
+                self._look_after_all()
+
+    def _look_after_all(self) -> None:
+        with self._lock:
+            crews = list(self.watched)
+        for crew in crews:
+            busy = crew.tick()
             with self._lock:
-                crews = list(self.watched)
-            for crew in crews:
-                busy = crew.tick()
-                with self._lock:
-                    quiet = 0 if busy else self.watched.get(crew, 0) + 1
-                    self.watched[crew] = quiet
-                    if quiet > QUIET_TICKS:
-                        del self.watched[crew]
-                if quiet > QUIET_TICKS and crew.tick():  # a call came after the tick, and saw the crew still watched
-                    self.watch(crew)
-                with self._lock:
-                    if not self.watched:
-                        self._some.clear()
-            del crews
+                quiet = 0 if busy else self.watched.get(crew, 0) + 1
+                self.watched[crew] = quiet
+                if quiet > QUIET_TICKS:
+                    del self.watched[crew]
+            if quiet > QUIET_TICKS and crew.tick():  # a call came after the tick, and saw the crew still watched
+                self.watch(crew)
 
 
 class BackgroundLoop:
@@ -148,6 +149,10 @@ class BackgroundLoop:
 
 def on_worker(job: Callable[[], R]) -> R:
     """Run `job` on a worker, wait for it here, and give or raise what it gives or raises."""
+    return _started(job).result()
+
+
+def _started(job: Callable[[], R]) -> concurrent.futures.Future[R]:
     result: concurrent.futures.Future[R] = concurrent.futures.Future()
 
     def run() -> None:
@@ -157,7 +162,18 @@ def on_worker(job: Callable[[], R]) -> R:
             result.set_exception(error)
 
     workers.submit(run)
-    return result.result()
+    return result
+
+
+def later(seconds: float, job: Callable[[], object]) -> None:
+    """Run a short job, which must not wait, in so many seconds, on the background loop."""
+    loop = background.get()
+    loop.call_soon_threadsafe(loop.call_later, seconds, job)
+
+
+async def aon_worker(job: Callable[[], R]) -> R:
+    """The awaited twin of `on_worker`."""
+    return await asyncio.wrap_future(_started(job))
 
 
 workers = Workers()
@@ -174,4 +190,14 @@ def _in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 
-__all__: list[Any] = ["Ticking", "background", "forks", "let_pass", "on_worker", "ticker", "workers"]
+__all__: list[Any] = [
+    "Ticking",
+    "aon_worker",
+    "background",
+    "forks",
+    "later",
+    "let_pass",
+    "on_worker",
+    "ticker",
+    "workers",
+]
