@@ -93,6 +93,7 @@ class Runtime(Generic[ContextT]):
         stream_writer: writes to the `custom` stream.
         previous: what the thread's last finished run left.
         execution_info: ids of this execution.
+        heartbeat: puts off the task's idle time-out, when it has one: call it where work goes on without calls.
     """
 
     context: ContextT
@@ -100,6 +101,7 @@ class Runtime(Generic[ContextT]):
     stream_writer: StreamWriter
     previous: Any
     execution_info: ExecutionInfo
+    heartbeat: Callable[[], None] = lambda: None
 
     @property
     def task_id(self) -> str:

@@ -144,8 +144,8 @@ class LimitInsideItselfError(FlowError, RuntimeError):
     def __init__(self, task: str, most: int) -> None:
         self.task, self.most = task, most
         super().__init__(
-            f"Task `{task}` was called inside a call of itself, and `max_running={most}` lets no more than {most} run at "
-            f"once: it would wait for its own place. Call a task without the limit inside."
+            f"Task `{task}` was called inside a call of itself, and no more than {most} may run at "
+            f"once (`max_running`): it would wait for its own place. Call a task without the limit inside."
         )
 
 

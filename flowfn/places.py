@@ -1,4 +1,4 @@
-"""Where a flow's database is: named, `FLOWFN_DB`, `pyproject.toml`, or beside the flow's file.
+"""Where a flow's database and cache are: named, `FLOWFN_DB`, `pyproject.toml`, or beside the flow's file.
 
 Relative addresses are resolved where they are written, never against the working directory, except in a session that
 has no file.
@@ -13,10 +13,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from flowfn.cache import Cache, open_cache
 from flowfn.checkpoint import Saver, open_saver
 from flowfn.errors import ConfigError
 
 _savers: dict[str, Saver] = {}
+_caches: dict[str, Cache] = {}
 _lock = threading.Lock()
 
 
@@ -81,6 +83,16 @@ def saver_for(func: Any) -> Saver:
             saver = _savers[address] = open_saver(address)
             _tell(address)
     return saver
+
+
+def cache_for(func: Any) -> Cache:
+    """The cache of flows and tasks in that file that have none of their own; one object a folder."""
+    folder = str(folder_of(func) / ".flowfn" / "cache")
+    with _lock:
+        cache = _caches.get(folder)
+        if cache is None:
+            cache = _caches[folder] = open_cache(folder)
+    return cache
 
 
 def _tell(address: str) -> None:

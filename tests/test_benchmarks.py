@@ -11,9 +11,21 @@ import pytest
 
 from benchmarks import bare, flows
 from benchmarks.__main__ import main
-from benchmarks.harness import Entrant, Result, Sizes, Trials, Work, head, line, reported, run
+from benchmarks.harness import Entrant, Result, Sizes, Trials, Work, cpu, cpu_of_all, head, line, reported, run
 from benchmarks.libraries import FLOWFN, LANGGRAPH, Library
-from benchmarks.trials import awaited_on_sqlite, bytes_on_sqlite, fresh, on_sqlite, replay
+from benchmarks.trials import (
+    LongRun,
+    answers,
+    asked,
+    awaited_on_sqlite,
+    bytes_on_sqlite,
+    each,
+    fresh,
+    in_memory,
+    on_sqlite,
+    questions,
+    replay,
+)
 from benchmarks.works import all_works
 
 TINY = Sizes(3, 3, 3)
@@ -118,6 +130,10 @@ def test_every_way_to_run_a_flow_can_be_measured_again_and_again(library: Librar
         lambda: on_sqlite(library, flows.in_turn),
         lambda: awaited_on_sqlite(library, flows.in_turn_awaited),
         lambda: replay(library),
+        lambda: in_memory(library, flows.no_task, use=each),
+        lambda: on_sqlite(library, flows.asks, use=asked),
+        lambda: answers(library),
+        lambda: questions(library),
     ]
     for entrant in entrants:
         assert run(Work("w", TINY, entrant()), "quick", rounds=2).failed == ""
@@ -127,6 +143,21 @@ def test_bytes_on_disk_are_those_that_the_calls_added() -> None:
     work = Work("w", Sizes(300, 0, 0), bytes_on_sqlite(FLOWFN, flows.in_turn), bare=bare.commit_bytes(), once=True)
     medians = run(replace(work, measure=reported), "quick", rounds=1).medians
     assert all(0 < number < 2_000 for number in medians.values())
+
+
+def test_a_long_run_reports_its_first_and_its_last_calls() -> None:
+    long = LongRun(FLOWFN, in_memory)
+    medians = run(Work("w", TINY, long.last(), bare=long.first(), measure=reported), "quick", rounds=1).medians
+    assert all(number > 0 for number in medians.values())
+
+
+def test_the_cpu_of_all_units_is_in_milliseconds() -> None:
+    def burn() -> None:
+        enough = cpu() + 0.02
+        while cpu() < enough:
+            pass
+
+    assert 20 <= cpu_of_all(burn, 1_000) < 200
 
 
 def test_the_rows_are_named_apart() -> None:

@@ -22,12 +22,15 @@ STAIRS = [
     {"prebuilt"},
     {"func", "graph"},
     {"pregel"},
+    {"executors"},
     {"context", "places"},
-    {"checkpoint", "store", "cache", "executors"},
+    {"checkpoint", "store", "cache"},
     {"identity", "reports", "channels", "stream", "sql", "messages", "schema", "waiting"},
     {"serde"},
-    {"futures", "retry", "ids"},
+    {"futures", "retry", "timeouts", "rates", "ids", "owners"},
     {"types"},
+    {"faults"},
+    {"amounts"},
     {"errors"},
 ]
 HEIGHT = {room: -stair for stair, rooms in enumerate(STAIRS) for room in rooms}

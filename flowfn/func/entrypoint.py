@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
-from flowfn.cache.base import Cache
+from flowfn import places
+from flowfn.cache import Cache, Why, open_cache
 from flowfn.channels import EphemeralValue, LastValue
 from flowfn.checkpoint import Saver
 from flowfn.context import CURRENT, INJECTED
-from flowfn.errors import EntrypointSignatureError, FinalAnnotationError, FlowCalledError, NotATaskError
+from flowfn.errors import EntrypointSignatureError, FinalAnnotationError, FlowCalledError, NotATaskError, PolicyError
+from flowfn.executors import executor_named
+from flowfn.executors.base import ExecutorName
+from flowfn.executors.remote import StayedBehind
+from flowfn.func.task import Task
 from flowfn.futures import futures_in, with_values
 from flowfn.identity import Walk, name_of
-from flowfn.pregel.callee import by_reference, hints_of, injected_parameters, is_async, kind_of_generator, short_name
-from flowfn.pregel.calls import Call, by_value
+from flowfn.pregel import staging
+from flowfn.pregel.callee import (
+    CachePolicies,
+    RetryPolicies,
+    Timeouts,
+    by_reference,
+    hints_of,
+    injected_parameters,
+    is_async,
+    kind_of_generator,
+    policies,
+    short_name,
+)
+from flowfn.pregel.calls import by_value
 from flowfn.pregel.handle import Runs
 from flowfn.pregel.node import Node, Write
 from flowfn.pregel.plan import Channels
 from flowfn.pregel.program import Pregel
-from flowfn.types import MISSING
+from flowfn.rates import running_limit
+from flowfn.types import MISSING, ON_BUSY, OnBusy
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
@@ -56,12 +76,22 @@ class Flow(Runs[P, R], Pregel):
         name: str | None = None,
         checkpointer: Saver | str | None = None,
         store: Any = None,
-        cache: Cache | None = None,
+        cache: Cache | str | os.PathLike[str] | None = None,
         context_schema: type[Any] | None = None,
+        retry_policy: RetryPolicies | None = None,
+        cache_policy: CachePolicies | None = None,
+        timeout: Timeouts | None = None,
+        executor: ExecutorName | None = None,
+        max_running: int | None = None,
+        on_busy: OnBusy = "raise",
     ) -> None:
+        if on_busy not in ON_BUSY:
+            raise PolicyError("on_busy", on_busy, '"raise", "wait" or "skip"')
+        self.max_running, self.on_busy = running_limit(max_running), on_busy
+        self.executor = None if executor is None else executor_named(executor)
         self.func = func
         self.title = name or short_name(func)
-        self.cache = cache
+        self.cache = None if cache is None else open_cache(cache)
         self.context_schema = context_schema
         self._signature = Signature(func, self.title)
         body = _abody(func, self._signature) if is_async(func) else _body(func, self._signature)
@@ -71,6 +101,7 @@ class Flow(Runs[P, R], Pregel):
             channels=START,
             bound=body,
             writers=(Write(END, _value), Write(PREVIOUS, _save)),
+            policies=policies(retry_policy=retry_policy, cache_policy=cache_policy, timeout=timeout),
         )
         super().__init__(
             nodes={self.title: node},
@@ -95,6 +126,10 @@ class Flow(Runs[P, R], Pregel):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return by_reference(self, self.__module__, getattr(self.func, "__qualname__", "<unnamed>"))
 
+    def __reduce_by_value__(self) -> Any:
+        """What goes to a process that cannot import the module it stands in: a flow runs in its own."""
+        return StayedBehind, (f"Flow `{self.title}`",)
+
     def __deepcopy__(self, memo: Any) -> Flow[P, R]:
         return self
 
@@ -111,6 +146,7 @@ class Flow(Runs[P, R], Pregel):
         def __get__(self, instance: Any, owner: Any = None) -> Any:
             if instance is None:
                 return self
+            own = self.nodes[self.title].policies
             bound = Flow(
                 MethodType(self.func, instance),
                 name=self.title,
@@ -118,10 +154,40 @@ class Flow(Runs[P, R], Pregel):
                 store=self.store,
                 cache=self.cache,
                 context_schema=self.context_schema,
+                retry_policy=own.get("retry"),
+                cache_policy=own.get("cache"),
+                timeout=own.get("timeout"),
+                executor=self.executor,
+                max_running=self.max_running,
+                on_busy=self.on_busy,
             )
             bound.name, bound.bound_config = self.name, self.bound_config
             bound.owner = Walk().packed(instance)
             return bound
+
+    # --- as a command
+
+    def main(self, argv: Sequence[str] | None = None) -> None:
+        """Run as a script: `if __name__ == "__main__": flow.main()`. The same command goes on with an unfinished run.
+
+        A required parameter is told by its place, one with a default by `--name`, a bool by `--name` or `--no-name`;
+        each is read by its annotation: numbers, texts, paths, dates, Decimal, Enum, Literal, `list[T]` as several, and
+        JSON for all else. `--thread NAME` runs on the thread of that name, `--answer VALUE` answers an open question.
+
+        The result is printed: a text as it is, plain data as JSON. Questions are asked at the terminal where there is
+        one and `FLOWFN_ASK` is not 0. An exception of the flow is shown with its traceback; for what needs no mending,
+        one line says what to do.
+
+        Args:
+            argv: the arguments; by default those of the process.
+        Raises:
+            SystemExit: 2 for wrong arguments; 3 when it waits for an answer; 4 when somebody else runs the thread; 75
+                when a Ctrl-C or SIGTERM has paused it; 130 when a second Ctrl-C has stopped it at once.
+            Exception: whatever the flow raised, which makes the exit code 1.
+        """
+        from flowfn.func.script import main  # here, since only scripts need a parser
+
+        main(self, self._signature.parameters, argv)
 
     # --- what loops and handles ask
 
@@ -140,23 +206,37 @@ class Flow(Runs[P, R], Pregel):
     def input_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._signature.input_of(args, kwargs)
 
-    def cached(self, call: Call) -> Any:
-        if self.cache is None or call.cache_key is None:
-            return MISSING
-        blob = self.cache.get(call.callee.title, call.cache_key)
-        return MISSING if blob is None else self.cache.serde.loads(blob)
-
-    def keep_in_cache(self, call: Call) -> None:
-        policy = call.callee.cache
-        if self.cache is None or policy is None or call.cache_key is None:
-            return
-        blob = self.cache.serde.dumps(call.value, f"The result of task `{call.name}`")
-        self.cache.set(call.callee.title, call.cache_key, blob, policy.ttl)
+    @property
+    def cache_in(self) -> Cache | None:
+        if self.cache is None and staging.current() is None:
+            return places.cache_for(self.func)
+        return super().cache_in
 
     def clear_cache(self) -> None:
-        """Forget every cached result of this flow's cache."""
-        if self.cache is not None:
-            self.cache.clear()
+        """Forget every result in this flow's cache.
+
+        Raises:
+            CacheError: they could not be forgotten.
+        """
+        cache = self.cache_in
+        assert cache is not None
+        cache.clear()
+
+    async def aclear_cache(self) -> None:
+        cache = self.cache_in
+        assert cache is not None
+        await cache.aclear()
+
+    def why(self, task: Task[Q, Any], /, *args: Q.args, **kwargs: Q.kwargs) -> Why:
+        """Whether this flow's cache answers a call of a task, or what differs from the entry that comes nearest.
+
+        Raises:
+            PolicyError: the task has no cache policy.
+            UnkeyedArgumentError: an argument cannot be part of a key.
+        """
+        cache = self.cache_in
+        assert cache is not None
+        return task._why(cache, args, kwargs)
 
 
 def _value(result: Any) -> Any:
@@ -231,6 +311,11 @@ class Signature:
         self._required = [p for p in self._named if p.default is p.empty]
         self._names = frozenset(p.name for p in self._named)
 
+    @property
+    def parameters(self) -> Sequence[inspect.Parameter]:
+        """Those that the caller gives."""
+        return self._named
+
     def brought(self) -> dict[str, Any]:
         """The arguments that the runtime brings."""
         if not self._injected:
@@ -293,11 +378,21 @@ class entrypoint:
         checkpointer: where its threads are kept: a saver, or an address such as `"sqlite:///flows.db"`. Without one,
             `invoke` keeps nothing, while `run` and `thread` keep their runs beside the flow's file.
         store: given to functions that ask for it.
-        cache: where tasks with a cache policy keep results over runs and threads.
+        cache: where tasks with a cache policy keep results over runs and threads: a cache, or a folder on disk; by
+            default `.flowfn/cache` beside the flow's file.
         context_schema: class of the run-scoped `context=`; a dict is made into one.
+        retry_policy: when the function is run again after it failed, its finished tasks kept: a number of attempts, a
+            `RetryPolicy`, or several.
+        cache_policy: keep the flow's own result for equal inputs, over threads: True, how long, or a `CachePolicy`.
+        timeout: how long an attempt may take: seconds, a timedelta, "90s" or a `TimeoutPolicy`.
+        executor: where tasks run that do not say: `"threads"`, `"processes"`, or an object with `submit`.
+        max_running: how many of its runs there may be at once, over all threads and processes that share its store.
+        on_busy: what a run does that finds its thread busy, or as many runs as there may be: `"raise"` ThreadBusyError,
+            `"wait"`, or `"skip"`, which runs nothing and gives None.
         name: under which it owns its threads; keep it when the function is renamed.
     Raises:
         NotATaskError: a generator function.
+        PolicyError: a policy cannot mean anything.
     """
 
     @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,8 +418,14 @@ class entrypoint:
         *,
         checkpointer: Saver | str | None = None,
         store: Any = None,
-        cache: Cache | None = None,
+        cache: Cache | str | os.PathLike[str] | None = None,
         context_schema: type[Any] | None = None,
+        retry_policy: RetryPolicies | None = None,
+        cache_policy: CachePolicies | None = None,
+        timeout: Timeouts | None = None,
+        executor: ExecutorName | None = None,
+        max_running: int | None = None,
+        on_busy: OnBusy = "raise",
         name: str | None = None,
     ) -> Decorator: ...
     def __new__(cls, func: Any = None, /, **options: Any) -> Any:

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import wrapt
 
-from flowfn import identity
-from flowfn.cache.base import Cache
+from flowfn import identity, places
+from flowfn.cache import Cache, Why
+from flowfn.cache.base import known_caches
 from flowfn.context import CURRENT
-from flowfn.errors import NotATaskError, OutsideFlowError
+from flowfn.errors import NotATaskError, OutsideFlowError, PolicyError
+from flowfn.executors.base import ExecutorName
 from flowfn.futures import MapFuture, TaskFuture
-from flowfn.pregel.callee import Callee, callee_of, kind_of_generator, named, short_name
+from flowfn.pregel import cached
+from flowfn.pregel.callee import (
+    POLICIES,
+    CachePolicies,
+    Callee,
+    RetryPolicies,
+    Timeouts,
+    callee_of,
+    kind_of_generator,
+    named,
+    policies,
+    short_name,
+)
 from flowfn.pregel.calls import ran
-from flowfn.types import CachePolicy
+from flowfn.types import Rate, Reconcile
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -117,12 +131,35 @@ class _Calling(Generic[P, R]):
             pass
         return many
 
-    def clear_cache(self, cache: Cache) -> None:
-        """Forget this task's results in a cache."""
-        cache.clear(self._callee().title)
+    def clear_cache(self, cache: Cache | None = None) -> None:
+        """Forget this task's results in a cache; by default in those that `why` looks at."""
+        callee = self._callee()
+        for one in _caches(callee) if cache is None else [cache]:
+            one.clear([(callee.title,)])
 
-    async def aclear_cache(self, cache: Cache) -> None:
-        cache.clear(self._callee().title)
+    async def aclear_cache(self, cache: Cache | None = None) -> None:
+        callee = self._callee()
+        for one in _caches(callee) if cache is None else [cache]:
+            await one.aclear([(callee.title,)])
+
+    def why(self, *args: P.args, **kwargs: P.kwargs) -> Why:
+        """Whether a cache answers a call, or what differs from the entry that comes nearest.
+
+        The cache is that of the running flow; outside of flows any that this process has, else the one beside the
+        task's file. See `Flow.why` for the cache of one flow.
+
+        Raises:
+            PolicyError: the task has no cache policy.
+            UnkeyedArgumentError: an argument cannot be part of a key.
+        """
+        found = [self._why(cache, args, kwargs) for cache in _caches(self._callee())]
+        return min(found, key=lambda why: (not why.hit, why.nearest is None, len(why.differs)))
+
+    def _why(self, cache: Cache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Why:
+        callee = self._callee()
+        if callee.cache is None:
+            raise PolicyError("cache_policy", None, f"something: task `{callee.name}` keeps no results")
+        return cached.why(cache, callee, args, kwargs)
 
     def with_options(
         self,
@@ -131,16 +168,50 @@ class _Calling(Generic[P, R]):
         key: Callable[..., Hashable] | None = None,
         interchangeable: bool | None = None,
         inline: bool | None = None,
-        cache_policy: CachePolicy | None = None,
+        executor: ExecutorName | None = None,
+        retry_policy: RetryPolicies | None = None,
+        cache_policy: CachePolicies | None = None,
+        refresh: bool | None = None,
+        timeout: Timeouts | None = None,
+        rate: str | Rate | None = None,
+        max_running: int | None = None,
+        effect: Literal["external"] | None = None,
+        reconcile: Reconcile | None = None,
+        on_doubt: Literal["ask", "rerun"] | None = None,
     ) -> Task[P, R]:
-        """The same task with other options, for one call or more: `charge.with_options(key=by_order)(order)`."""
-        given = {"key": key, "interchangeable": interchangeable, "inline": inline, "cache": cache_policy}
-        callee = replace(self._callee(), **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+        """The same task with other options, for one call or more: `charge.with_options(key=by_order)(order)`.
+
+        Args:
+            refresh: make the cache's entry anew, even if there is one.
+        """
+        given = policies(
+            key=key,
+            interchangeable=interchangeable,
+            inline=inline,
+            executor=executor,
+            retry_policy=retry_policy,
+            cache_policy=cache_policy,
+            refresh=refresh,
+            timeout=timeout,
+            rate=rate,
+            max_running=max_running,
+            effect=effect,
+            reconcile=reconcile,
+            on_doubt=on_doubt,
+        )
+        callee = replace(self._callee(), **given)
         if name is not None:
             title = f"{callee.title.partition(':')[0]}:{name}"
             captured = identity.captured(callee.fn)
             callee = replace(callee, name=name, title=title, identity=identity.digest(title.encode(), captured))
         return cast("Task[P, R]", self._with(callee))
+
+
+def _caches(callee: Callee) -> list[Cache]:
+    """Where a task's results are looked for when nobody says."""
+    spot = CURRENT.get()
+    here = cast(Any, spot.frame).run.program.cache_in if spot is not None else None
+    return [here] if here is not None else known_caches() or [places.cache_for(callee.fn)]
 
 
 class Task(_Calling[P, R], _Wrapper[P, R]):
@@ -169,8 +240,10 @@ class Task(_Calling[P, R], _Wrapper[P, R]):
 
     def _callee_of_method(self, method: Callable[..., Any]) -> Callee:
         """What is called when the task is taken from an object: all but the object, which each has of its own."""
+        mine = self._self_callee
+        if method is self.__wrapped__:  # taken from the class: the object is an argument like any other
+            return mine
         if self._self_method is None:
-            mine = self._self_callee
             bound = callee_of(method, mine.name)
             read = {name: getattr(bound, name) for name in ("parameters", "bind", "injected", "by_place")}
             self._self_method = replace(mine, **read)
@@ -200,6 +273,10 @@ class Task(_Calling[P, R], _Wrapper[P, R]):
                 return _arrived, (module, name)
             if type(found) is Task and found.__wrapped__ is self.__wrapped__:
                 return _variant, (found, _policies(self._self_callee))
+        return self.__reduce_by_value__()
+
+    def __reduce_by_value__(self) -> Any:
+        """How it goes to a process that cannot import the module it stands in."""
         return _by_value, (self.__wrapped__, _policies(self._self_callee))
 
     def __copy__(self) -> Task[P, R]:
@@ -244,13 +321,7 @@ if not TYPE_CHECKING:
 
 
 def _policies(callee: Callee) -> dict[str, Any]:
-    return {
-        "name": callee.name,
-        "key": callee.key,
-        "interchangeable": callee.interchangeable,
-        "inline": callee.inline,
-        "cache": callee.cache,
-    }
+    return {"name": callee.name, **{field: getattr(callee, field) for field in POLICIES}}
 
 
 def _arrived(module: str, qualname: str) -> Any:
@@ -281,20 +352,36 @@ def task(fn: Callable[P, R], /) -> Task[P, R]: ...
 def task(
     *,
     name: str | None = None,
-    cache_policy: CachePolicy | None = None,
+    retry_policy: RetryPolicies | None = None,
+    cache_policy: CachePolicies | None = None,
+    timeout: Timeouts | None = None,
+    rate: str | Rate | None = None,
+    max_running: int | None = None,
+    effect: Literal["external"] | None = None,
+    reconcile: Reconcile | None = None,
+    on_doubt: Literal["ask", "rerun"] = "ask",
     key: Callable[..., Hashable] | None = None,
     interchangeable: bool = False,
     inline: bool = True,
+    executor: ExecutorName | None = None,
 ) -> _Decorator: ...
 def task(
     fn: Any = None,
     /,
     *,
     name: str | None = None,
-    cache_policy: CachePolicy | None = None,
+    retry_policy: RetryPolicies | None = None,
+    cache_policy: CachePolicies | None = None,
+    timeout: Timeouts | None = None,
+    rate: str | Rate | None = None,
+    max_running: int | None = None,
+    effect: Literal["external"] | None = None,
+    reconcile: Reconcile | None = None,
+    on_doubt: Literal["ask", "rerun"] = "ask",
     key: Callable[..., Hashable] | None = None,
     interchangeable: bool = False,
     inline: bool = True,
+    executor: ExecutorName | None = None,
 ) -> Any:
     """Make a function a task: inside a flow its calls run in parallel, and their results are stored.
 
@@ -302,13 +389,42 @@ def task(
 
     Args:
         name: what streams and the store call it; by default its own name.
-        cache_policy: keep results over runs and threads in the flow's cache.
+        retry_policy: when a failed call is tried again: a number of attempts, a `RetryPolicy`, or several.
+        cache_policy: keep results over runs and threads in the flow's cache: True, how long, or a `CachePolicy`.
+        timeout: how long an attempt may take: seconds, a timedelta, "90s" or a `TimeoutPolicy`. What a plain function
+            does after that in its thread is refused.
+        rate: how often attempts may start, `"5/s"` or `"100/m"`, over all threads and processes that share the flow's
+            store; every attempt counts, and one that waits holds no worker.
+        max_running: how many attempts may run at once, counted likewise.
+        effect: `"external"` for a task that does something outside, such as a payment. That it begins is stored first,
+            and when nobody knows whether it took place, since the process was killed, it is not silently run again.
+        reconcile: called with the task's arguments when that is not known; gives `Happened(result)`, `DID_NOT_HAPPEN`,
+            or None. May be a coroutine function when the task is one.
+        on_doubt: when it is still not known: `"ask"` a person, or `"rerun"` the task.
         key: called with the arguments, gives what identifies a call instead of them.
+        executor: where attempts run: `"threads"` of this process, `"processes"` of the machine, or an object with
+            `submit` such as Dask's `client.get_executor()`; by default where the flow says. Elsewhere than on threads
+            an attempt may ask and may not call tasks.
         interchangeable: equal calls may get each other's results, so that racing coroutines may make them.
         inline: whether a caller that waits may run it in its own thread.
     Raises:
         NotATaskError: a generator function.
+        PolicyError: a policy cannot mean anything.
     """
+    given = policies(
+        key=key,
+        interchangeable=interchangeable,
+        inline=inline,
+        executor=executor,
+        retry_policy=retry_policy,
+        cache_policy=cache_policy,
+        timeout=timeout,
+        rate=rate,
+        max_running=max_running,
+        effect=effect,
+        reconcile=reconcile,
+        on_doubt=on_doubt,
+    )
 
     def decorate(fn: Any) -> Task[Any, Any]:
         plain = fn.__func__ if isinstance(fn, staticmethod | classmethod) else fn
@@ -317,8 +433,7 @@ def task(
             raise NotATaskError(short_name(plain), kind)
         if not callable(plain):
             raise NotATaskError(repr(plain), f"no function but a `{type(plain).__name__}`")
-        callee = callee_of(fn, name, key=key, interchangeable=interchangeable, inline=inline, cache=cache_policy)
-        return Task(fn, callee)
+        return Task(fn, callee_of(fn, name, **given))
 
     return decorate if fn is None else decorate(fn)
 

@@ -6,26 +6,25 @@ import asyncio
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from flowfn.checkpoint.records import DEPENDS
 from flowfn.context import CURRENT, INJECTED
-from flowfn.futures import with_values
-from flowfn.pregel.calls import DUE, RUNNING, behind
+from flowfn.pregel import cached, doubt, elsewhere, trying
+from flowfn.pregel.calls import DUE, RUNNING, by_value
 from flowfn.pregel.frame import CallFrame
 
 if TYPE_CHECKING:
     from flowfn.pregel.calls import Call
 
 
-def attempt(call: Call, depth: int, is_helper: bool) -> None:
-    """Try a claimed call in this thread and report how it ended.
+def attempt(call: Call, depth: int, is_helper: bool) -> CallFrame:
+    """Try a claimed call in this thread and report how it ended; gives the frame it had.
 
     Args:
         depth: how many attempts lie on this stack, this one included.
         is_helper: whether the thread is one of the crew's helpers.
     """
-    context = call.context
-    assert context is not None
-    context.run(execute, CallFrame(call.run, call, depth, is_helper))
+    frame = CallFrame(call.run, call, depth, is_helper)
+    call.surroundings().run(execute, frame)
+    return frame
 
 
 def execute(frame: CallFrame) -> None:
@@ -33,14 +32,17 @@ def execute(frame: CallFrame) -> None:
     call = frame.of
     CURRENT.set(frame)
     try:
-        if call.cache_key is not None and call.run.answered_by_cache(call):
+        if call.callee.cache is not None and cached.has_its_value(call):
             frame.ended = True
             return
-        call.started = time()
-        if call.run.telling is not None:
-            call.run.telling.begun(call)
+        _begin(frame)
         callee = call.callee
-        if callee.injected or call.needs:
+        known = None if callee.effect is None else doubt.found(frame, *call.given())
+        if known is not None:
+            value = known.value
+        elif callee.executor is not None:
+            value = elsewhere.call(frame, *call.given())
+        elif callee.injected or call.needs or callee.retry:
             args, kwargs = _arguments(frame)
             value = callee.fn(*args, **kwargs)
         else:
@@ -54,6 +56,18 @@ def execute(frame: CallFrame) -> None:
         call.run.end(frame, value)
 
 
+def _begin(frame: CallFrame) -> None:
+    call = frame.of
+    if call.run.stop is not None:  # since it was claimed
+        frame.check()
+    is_first = not call.started
+    call.started = time()
+    if call.callee.timeout is not None and call.callee.executor is None:  # else once a worker begins with it
+        trying.watch(frame)
+    if call.run.telling is not None and is_first:
+        call.run.telling.begun(call)
+
+
 def start_coroutine(call: Call, loop: asyncio.AbstractEventLoop) -> None:
     """Try a call, which has its place already, as a coroutine on that loop."""
     if asyncio._get_running_loop() is loop:
@@ -63,32 +77,36 @@ def start_coroutine(call: Call, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _create(call: Call, loop: asyncio.AbstractEventLoop) -> None:
-    crew = call.run.crew
-    with crew.lock:
-        starts = call.state == DUE
-        if starts:
-            call.state = RUNNING
-    if not starts:
-        if not call.run.is_body(call):
-            crew.leave_place()
-        return
-    frame = CallFrame(call.run, call, depth=1, is_helper=False)
-    call.handle = loop.create_task(_aexecute(frame), context=call.context)
-    call.handle.add_done_callback(frame.close)
+    crew, frame = call.run.crew, None
+    with crew.lock:  # held until there is something to cancel
+        if call.state == DUE:
+            frame = CallFrame(call.run, call, depth=1, is_helper=False)
+            # Not by the loop's own factory, which might begin at once.
+            handle = asyncio.Task(_aexecute(frame), loop=loop, context=call.surroundings())
+            call.state, call.handle = RUNNING, handle  # both at once, for an interrupt that comes before
+    if frame is not None:
+        assert call.handle is not None
+        call.handle.add_done_callback(frame.close)
+    elif not call.run.is_body(call):
+        crew.leave_place()
 
 
 async def _aexecute(frame: CallFrame) -> None:
     call = frame.of
     CURRENT.set(frame)
     try:
-        if call.cache_key is not None and call.run.answered_by_cache(call):
+        if call.callee.cache is not None and cached.has_its_value(call):
             frame.ended = True
             return
-        call.started = time()
-        if call.run.telling is not None:
-            call.run.telling.begun(call)
-        args, kwargs = _arguments(frame)
-        value = await call.callee.fn(*args, **kwargs)
+        _begin(frame)
+        known = None if call.callee.effect is None else await doubt.afound(frame, *call.given())
+        if known is not None:
+            value = known.value
+        elif call.callee.executor is not None:
+            value = await elsewhere.acall(frame, *call.given())
+        else:
+            args, kwargs = _arguments(frame)
+            value = await call.callee.fn(*args, **kwargs)
         if call.frame is not None and (frame.open_calls or frame.unseen):
             await call.run.crew.await_calls(frame)
             frame.raise_unseen()
@@ -101,11 +119,9 @@ async def _aexecute(frame: CallFrame) -> None:
 def _arguments(frame: CallFrame) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call's arguments with the values of its futures, and what the function's annotations ask for."""
     call = frame.of
-    args, kwargs = call.args, call.kwargs
-    if call.needs:
-        call.flags |= max([needed.flags & DEPENDS for needed in call.needs])
-        args = tuple(with_values(a, lambda future: behind(future).value_for_task()) for a in args)
-        kwargs = {k: with_values(v, lambda future: behind(future).value_for_task()) for k, v in kwargs.items()}
+    args, kwargs = call.given()
+    if call.callee.retry:
+        args, kwargs = tuple(map(by_value, args)), {name: by_value(value) for name, value in kwargs.items()}
     for name, kind in call.callee.injected.items():
         if name not in kwargs and not frame.passes(name):
             kwargs = {**kwargs, name: INJECTED[kind](frame)}

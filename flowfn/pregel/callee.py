@@ -7,14 +7,24 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from flowfn import identity
-from flowfn.errors import CallArgumentsError
+from flowfn.amounts import Duration
+from flowfn.errors import CallArgumentsError, PolicyError
+from flowfn.executors.base import ExecutorName, Where, executor_named
 from flowfn.pregel.code import call_of
-from flowfn.types import CachePolicy, Config, StreamWriter
+from flowfn.rates import running_limit
+from flowfn.types import CachePolicy, Config, Rate, Reconcile, RetryPolicy, StreamWriter, TimeoutPolicy
+
+RetryPolicies: TypeAlias = int | RetryPolicy | Sequence[RetryPolicy]
+"""A number of attempts; or policies, of which the first that an error matches decides."""
+CachePolicies: TypeAlias = bool | Duration | CachePolicy
+"""Whether to keep results; for how long; or a policy."""
+Timeouts: TypeAlias = Duration | TimeoutPolicy
+"""How long an attempt may take; or a policy."""
 
 Bind: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 """Arguments as given → values in the order of the signature, defaults applied."""
@@ -39,8 +49,14 @@ class Callee:
         key: from the arguments to what stands for them in the call's key, or None for the arguments themselves.
         interchangeable: whether any of several equal calls may get any of their results.
         inline: whether a caller that waits may run it itself.
-        cache: the cache policy, or None.
+        cache: the cache policy, or None; refresh: whether the entry is made anew, even if there is one.
+        retry: the retry policies in order, empty for none.
+        timeout: how long an attempt may take, or None.
+        rate, max_running: how often attempts may start, and how many may run at once, or None.
+        effect: "external" for one whose effect is outside, so that it is not silently run again when it is not known
+            whether it took place: `reconcile` is asked then, else `on_doubt` a person, see `doubt.py`.
         by_place: how many parameters can be passed by place.
+        executor: where attempts run, or None for where the run says.
         owner: the object of a bound method's calls, as (its part of the identity, what was left out of it).
     """
 
@@ -56,8 +72,30 @@ class Callee:
     interchangeable: bool = False
     inline: bool = True
     cache: CachePolicy | None = None
+    refresh: bool = False
+    retry: tuple[RetryPolicy, ...] = ()
+    timeout: TimeoutPolicy | None = None
+    rate: Rate | None = None
+    max_running: int | None = None
+    effect: Literal["external"] | None = None
+    reconcile: Reconcile | None = None
+    on_doubt: Literal["ask", "rerun"] = "ask"
+    executor: Where | None = None
     owner: tuple[bytes, list[Any]] | None = None
     by_place: int = 0
+
+    def __post_init__(self) -> None:
+        if self.effect is None and self.reconcile is not None:
+            raise PolicyError("reconcile", self.reconcile, 'it together with `effect="external"`')
+        if self.effect is None and self.on_doubt != "ask":
+            raise PolicyError("on_doubt", self.on_doubt, 'it together with `effect="external"`')
+        if self.cache is None and self.refresh:
+            raise PolicyError("refresh", True, "it together with a `cache_policy`")
+
+
+def is_gated(callee: Callee) -> bool:
+    """Whether its attempts have to ask before they begin, see `gates.py`."""
+    return callee.rate is not None or callee.max_running is not None
 
 
 def callee_of(fn: Any, name: str | None = None, **policies: Any) -> Callee:
@@ -88,6 +126,65 @@ def callee_of(fn: Any, name: str | None = None, **policies: Any) -> Callee:
         by_place=by_place,
         **policies,
     )
+
+
+def _check_plain(given: Mapping[str, Any]) -> None:
+    effect, on_doubt = given.get("effect"), given.get("on_doubt")
+    if effect not in (None, "external"):
+        raise PolicyError("effect", effect, '"external", or nothing')
+    if on_doubt not in (None, "ask", "rerun"):
+        raise PolicyError("on_doubt", on_doubt, '"ask" or "rerun"')
+    for option in ("key", "reconcile"):
+        if given.get(option) is not None and not callable(given[option]):
+            raise PolicyError(option, given[option], "a function that takes the task's arguments")
+    for option in ("interchangeable", "inline", "refresh"):
+        if given.get(option) not in (None, True, False):
+            raise PolicyError(option, given[option], "True or False")
+
+
+POLICIES = (
+    "key",
+    "interchangeable",
+    "inline",
+    "cache",
+    "refresh",
+    "retry",
+    "timeout",
+    "rate",
+    "max_running",
+    "effect",
+    "reconcile",
+    "on_doubt",
+)
+"""The fields of a `Callee` that say how it is to be called, not what it is."""
+
+
+def policies(
+    *,
+    retry_policy: RetryPolicies | None = None,
+    cache_policy: CachePolicies | None = None,
+    timeout: Timeouts | None = None,
+    rate: str | Rate | None = None,
+    max_running: int | None = None,
+    executor: ExecutorName | None = None,
+    **plain: Any,
+) -> dict[str, Any]:
+    """The fields of a `Callee` that such options stand for; what is None is left out.
+
+    Raises:
+        PolicyError: an option cannot mean anything.
+    """
+    _check_plain(plain)
+    given: dict[str, tuple[Callable[[Any], Any], Any]] = {
+        "retry": (RetryPolicy.coerce, retry_policy),
+        "cache": (CachePolicy.coerce, cache_policy),
+        "timeout": (TimeoutPolicy.coerce, timeout),
+        "executor": (executor_named, executor),
+        "rate": (Rate.coerce, rate),
+        "max_running": (running_limit, max_running),
+    }
+    read = {field: reader(value) for field, (reader, value) in given.items() if value is not None}
+    return {**{field: value for field, value in plain.items() if value is not None}, **read}
 
 
 def short_name(fn: Any) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
+from flowfn.checkpoint import cells
+from flowfn.checkpoint.cells import Cell
 from flowfn.checkpoint.records import (
     CACHED,
     DEPENDS,
@@ -17,22 +19,26 @@ from flowfn.checkpoint.records import (
     task_id,
 )
 from flowfn.context import CURRENT
-from flowfn.errors import FlowStop, UnfinishedInCoroutineError, UnstorableError
+from flowfn.errors import FlowStop, UnfinishedInCoroutineError, UnreadableError, UnstorableError
 from flowfn.executors import threads
-from flowfn.futures import TaskFuture, futures_in
+from flowfn.futures import TaskFuture, futures_in, with_values
 from flowfn.serde.typed import ATOMS, copied
 from flowfn.types import MISSING
 
 if TYPE_CHECKING:
     from contextvars import Context
 
+    from flowfn.cache.flights import Claim
+    from flowfn.pregel.cached import Wanted
     from flowfn.pregel.callee import Callee
+    from flowfn.pregel.elsewhere import Elsewhere
     from flowfn.pregel.frame import CallFrame
     from flowfn.pregel.plan import DueTask
     from flowfn.pregel.run import Run
 
 # states
-BLOCKED, DUE, RUNNING, SAVING, DONE = range(5)
+BLOCKED, DUE, RUNNING, SAVING, RESTING, DONE = range(6)
+"""RESTING: between two attempts."""
 
 # outcomes
 VALUE, FAILURE, CANCELLED, STOPPED, CRASHED = range(5)
@@ -50,12 +56,20 @@ class Call:
         frame: the frame that made it; None for a node of a program.
         step: number of its super-step.
         parts: its arguments as the key sees them; arguments, shown: they and the outcome as people see them.
-        cache_key: names its entry in the cache.
+        wanted: its entry in the cache; claim: its right to make that entry, while it has it.
         args, kwargs, context: what it is called with, and in; dropped once it has ended.
         needs: calls whose values its arguments wait for.
         feeds: calls that wait for its value.
+        worker: the thread that has claimed it, 0 for none and for coroutines.
         looked: whether its caller has seen the outcome.
         acted: whether the caller went on after it had seen the failure: made another call, asked, or returned.
+        slot: names its running attempt among those of a task with a limit.
+        tried: how many attempts have failed that count for its retry policy; `wait`: seconds until the next one.
+        rests: whether what is on its way into the store is an attempt that will be followed by another one.
+        is_ending: whether it was cancelled while it ran; awaited: other such calls that its next attempt comes after.
+        is_unclear: whether a failure now would not say whether its effect outside took place.
+        is_changed: whether it differs from what is on record, and has an effect outside.
+        shares: whether it, or a call around it, may have several attempts, which share the calls inside.
         number: place among the outcomes stored.
     """
 
@@ -65,7 +79,8 @@ class Call:
     parts: Sequence[bytes] = ()
     arguments: str = ""
     shown: str = ""
-    cache_key: bytes | None = None
+    wanted: Wanted | None = None
+    claim: Claim | None = None
     state = DUE
     outcome = VALUE
     value: Any = MISSING
@@ -82,6 +97,18 @@ class Call:
     feeds: list[Call] | None = None
     waiters: list[Callable[[], object]] | None = None
     handle: asyncio.Task[Any] | None = None
+    work: bytes | None = None
+    elsewhere: Elsewhere | None = None
+    worker = 0
+    slot = ""
+    tried = 0
+    wait = 0.0
+    rests = False
+    is_ending = False
+    awaited: list[Call] = []  # noqa: RUF012 - never changed in place
+    is_unclear = False
+    is_changed = False
+    shares = False
 
     def __init__(
         self, run: Run, callee: Callee, key: bytes, caller: bytes, frame: CallFrame | None, step: int = -1
@@ -108,8 +135,21 @@ class Call:
         return task_id(self.run.id, self.key)
 
     @property
+    def cell(self) -> Cell:
+        """Where its outcome is stored."""
+        return cells.call(self.run.place, self.run.id, self.key)
+
+    @property
+    def title(self) -> str:
+        """What errors call its outcome."""
+        return f"The result of task `{self.name}`"
+
+    @property
     def digests(self) -> bytes:
-        """Eight bytes for each argument: themselves where that is enough, else a hash."""
+        """Eight bytes for each argument: themselves where that is enough and no secret, else a hash."""
+        secret = self.run.secret
+        if secret:
+            return b"".join([blake2b(p, digest_size=8, key=secret).digest() for p in self.parts])
         return b"".join([p.ljust(8, b"\0") if len(p) <= 8 else blake2b(p, digest_size=8).digest() for p in self.parts])
 
     @property
@@ -119,6 +159,11 @@ class Call:
     @property
     def condition(self) -> Any:
         return self.run.crew.condition
+
+    def surroundings(self) -> Context:
+        """The context that an attempt runs in; each of several gets a copy of its own."""
+        assert self.context is not None
+        return self.context.copy() if self.callee.retry else self.context
 
     # --- what the future asks
 
@@ -163,6 +208,8 @@ class Call:
             if frame.is_async and asyncio._get_running_loop() is not None:
                 raise UnfinishedInCoroutineError(self.name)
             self.run.crew.wait(self, frame, timeout)
+            if frame.run.stop is not None and self.outcome != CRASHED:  # it came while this waited
+                frame.check()
         return frame
 
     def wait_in_loop(self) -> Generator[Any, None, None]:
@@ -179,6 +226,15 @@ class Call:
     def settled_error(self) -> BaseException | None:
         """What ended it, for a call that takes its value as an argument."""
         return self._failure() if self.outcome == FAILURE else self.error
+
+    def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Its arguments with the values of its futures."""
+        args, kwargs = self.args, self.kwargs
+        if self.needs:
+            self.flags |= max([needed.flags & DEPENDS for needed in self.needs])
+            args = tuple(with_values(a, lambda future: behind(future).value_for_task()) for a in args)
+            kwargs = {k: with_values(v, lambda future: behind(future).value_for_task()) for k, v in kwargs.items()}
+        return args, kwargs
 
     def value_for_task(self) -> Any:
         """The value as an argument of another task: a copy of plain data."""
@@ -226,6 +282,7 @@ class Call:
                 raise asyncio.CancelledError(f"task `{self.name}` was cancelled")
             raise concurrent.futures.CancelledError(f"task `{self.name}` was cancelled")
         assert self.error is not None
+        self.looked = True
         if frame is not None and isinstance(self.error, FlowStop):
             frame.stop = frame.stop or self.error
         raise self.error
@@ -234,7 +291,8 @@ class Call:
         if self.error is None:
             self.error = self.run.decoded(self)
         error = self.error
-        assert isinstance(error, BaseException)
+        if not isinstance(error, BaseException):
+            raise UnreadableError(self.title, "it is stored as a failure, and is no exception.")
         return error
 
 

@@ -24,11 +24,13 @@ def tell(run: Run, call: Call) -> None:
     rows = run.journal.unclaimed_like(call.key, call.caller, call.callee)
     if not rows:
         return
+    call.is_changed = call.callee.effect is not None
     nearest = min(rows, key=lambda row: len(differing(call, row)))
     names = differing(call, nearest)
+    fate = "A person is asked before it runs" if call.is_changed else "It runs"
     text = (
         f"Task `{call.name}` is called with ({call.arguments}), which is not on record; recorded and not asked for so "
-        f"far: ({nearest.arguments}). It runs. They differ in {', '.join(f'`{name}`' for name in names) or 'number'}. "
+        f"far: ({nearest.arguments}). {fate}. They differ in {', '.join(f'`{name}`' for name in names) or 'number'}. "
         f"If that value differs at every replay, take it from `record(…)`."
     )
     logger.warning(text, extra=context(run, call.name))

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+from flowfn.cache.base import Cache
 from flowfn.channels import Channel
 from flowfn.errors import ConfigError, EmptyInputError, InvalidUpdateError, UnknownNodeError, listed
+from flowfn.executors.base import Where
 from flowfn.identity import digest
+from flowfn.pregel import staging
 from flowfn.pregel.callee import Callee, callee_of
 from flowfn.pregel.calls import Call, NodeCall
 from flowfn.pregel.node import Node, NodeBuilder
 from flowfn.pregel.plan import Channels, listened_channels, path_text
-from flowfn.types import MISSING
+from flowfn.types import MISSING, OnBusy
 
 Keys = str | Sequence[str]
 
@@ -26,10 +29,18 @@ class Compiled:
         nodes: name → node.
         listened: channels that make a node due.
         as_callee: the program as something that a flow around it calls.
+        cache: keeps results of tasks with a cache policy.
+        executor: where its tasks run that do not say, or None for threads.
+        max_running: how many of its runs there may be at once, None for any number.
+        on_busy: what a run does that finds its thread, or the whole flow, busy.
         is_function: whether it is one function, whose calls make super-steps of their own.
     """
 
     is_function = False
+    cache: Cache | None = None
+    executor: Where | None = None
+    max_running: int | None = None
+    on_busy: OnBusy = "raise"
     context_schema: type[Any] | None = None
 
     def __init__(
@@ -81,7 +92,7 @@ class Compiled:
     # --- nodes
 
     def _callee_of(self, node: Node) -> Callee:
-        return callee_of(node.bound, node.name)
+        return callee_of(node.bound, node.name, **node.policies)
 
     def callee(self, node: str) -> Callee:
         return self._callees[node]
@@ -98,12 +109,11 @@ class Compiled:
         assert isinstance(node, NodeCall)
         return path_text(node.task.path)
 
-    def cached(self, call: Call) -> Any:
-        """What the cache holds for a call, or `MISSING`."""
-        return MISSING
-
-    def keep_in_cache(self, call: Call) -> None:
-        """Put a result into the cache, if there is one."""
+    @property
+    def cache_in(self) -> Cache | None:
+        """The cache that keeps its tasks' results here and now: its own, or under test that of the stage."""
+        stage = staging.current()
+        return self.cache if stage is None else stage.cache
 
     # --- channels
 

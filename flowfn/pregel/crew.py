@@ -16,12 +16,13 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from flowfn.context import CURRENT
 from flowfn.executors import threads
 from flowfn.pregel.attempt import attempt, execute, start_coroutine
-from flowfn.pregel.calls import BLOCKED, DONE, DUE, RUNNING, SAVING, Call
+from flowfn.pregel.calls import BLOCKED, CRASHED, DONE, DUE, RESTING, RUNNING, SAVING, Call
 from flowfn.pregel.frame import CallFrame
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Crew:
     def claim_node(self, call: Call) -> None:
         """The thread that drives a run is about to run this node itself."""
         with self.lock:
+            call.worker = get_ident()
             call.state = RUNNING
             if not call.run.is_body(call):
                 self._running += self._limit is not None
@@ -151,7 +153,9 @@ class Crew:
                 after()
             if call is None:
                 return
-            attempt(call, depth=1, is_helper=True)
+            frame = attempt(call, depth=1, is_helper=True)
+            if frame.is_left_behind:
+                return
             has_place = True
 
     def _next(self) -> Call | None:
@@ -168,6 +172,7 @@ class Crew:
         return None
 
     def _mark_claimed(self, call: Call) -> None:
+        call.worker = get_ident()
         call.state = RUNNING
         self._unclaimed -= 1
         self._claims += 1
@@ -177,7 +182,7 @@ class Crew:
         if call.state == DUE and not call.callee.is_async:
             self._mark_claimed(call)
             return True
-        if call.state not in (BLOCKED, DUE):
+        if call.state not in (BLOCKED, DUE, RESTING):
             return False
         if call in self._coroutines:
             self._coroutines.remove(call)
@@ -198,6 +203,23 @@ class Crew:
         """An attempt has ended, or waits: someone else may run."""
         if self._limit is not None:
             self._then(self._pass_on)
+
+    def give_up(self, frame: CallFrame) -> Callable[[], object] | None:
+        """An attempt that goes on is no longer waited for: its worker counts as gone. The lock is held."""
+        if not frame.has_place:
+            return None
+        frame.has_place = False
+        if frame.is_helper:
+            self._helpers -= 1
+        return self._pass_on()
+
+    def disband(self) -> None:
+        """Nothing more is begun, so nobody has to wait for a place."""
+        with self.lock:
+            self._limit, returning = None, list(self._returning)
+            self._returning.clear()
+        for told in returning:
+            told()
 
     def _then(self, change: Callable[[], Callable[[], object] | None]) -> None:
         with self.lock:
@@ -240,6 +262,8 @@ class Crew:
         if frame is None:
             return True
         frame.waits -= 1
+        if frame.is_left_behind:
+            return True
         if frame.waits or not frame.holds_place or frame.has_place:
             return True
         frame.has_place = True
@@ -279,6 +303,7 @@ class Crew:
             and frame is not None
             and not callee.is_async
             and callee.inline
+            and callee.timeout is None
             and frame.depth < DEEPEST
             and frame.run.crew is self
             and asyncio._get_running_loop() is None
@@ -286,8 +311,9 @@ class Crew:
         while call.state != DONE:
             if may_work and frame is not None:
                 if self._claim(call, frame):
-                    assert call.context is not None
-                    call.context.run(execute, CallFrame(call.run, call, frame.depth + 1, frame.is_helper))
+                    context = call.surroundings() if callee.retry else call.context
+                    assert context is not None
+                    context.run(execute, CallFrame(call.run, call, frame.depth + 1, frame.is_helper))
                     if not frame.holds_place:
                         self.leave_place()
                     continue
@@ -437,15 +463,15 @@ class Crew:
 
     def wait_for_calls(self, frame: CallFrame) -> None:
         """Return when every call that the frame has made is done."""
-        for call in self._calls_of(frame):
+        for call in self.calls_of(frame):
             self.wait(call, frame, None)
 
     async def await_calls(self, frame: CallFrame) -> None:
         """The awaited twin of `wait_for_calls`."""
-        for call in self._calls_of(frame):
+        for call in self.calls_of(frame):
             await _Awaiting(self.wait_in_loop(call, frame))
 
-    def _calls_of(self, frame: CallFrame) -> list[Call]:
+    def calls_of(self, frame: CallFrame) -> list[Call]:
         with self.lock:
             return [call for call in frame.run.calls.values() if call.frame is frame]
 
@@ -479,7 +505,7 @@ class Crew:
             with self.lock:
                 if not run.open_calls:
                     return
-                call = self._next() if grace is None and asyncio._get_running_loop() is None else None
+                call = self._next() if grace is None and self._may_work_here() else None
                 if call is None:
                     run.quiet.append(gate.release)
             if call is None:
@@ -488,6 +514,14 @@ class Crew:
             else:
                 attempt(call, depth=1, is_helper=False)
                 self.leave_place()
+                if call.outcome == CRASHED:
+                    assert call.error is not None
+                    raise call.error
+
+    def _may_work_here(self) -> bool:
+        """Whether the call that has waited longest may run in a thread that is waited for. The lock is held."""
+        is_timed = bool(self._due) and self._due[0].callee.timeout is not None
+        return not is_timed and asyncio._get_running_loop() is None
 
     async def awork_off(self, run: Run) -> None:
         """The awaited twin of `work_off`: workers run what is left."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextvars import copy_context
+from threading import get_ident
 from typing import Any
 
-from flowfn.errors import Paused
+from flowfn.errors import FlowStop, Paused
 from flowfn.executors import threads
 from flowfn.pregel.attempt import attempt
 from flowfn.pregel.calls import CRASHED, Call
 from flowfn.pregel.effects import ALL, Effect, Execute, Load, OneQuestion, OpenQuestions, RecordAnswers, Store
 from flowfn.pregel.loop import Loop, Outcome
 from flowfn.pregel.run import Run
+from flowfn.pregel.signals import Watched
 
 GRACE = 1.0
-"""How many seconds what runs is waited for after a Ctrl-C."""
+"""How many seconds what runs elsewhere is waited for when a KeyboardInterrupt has ended what ran here."""
 
 CANCELLED = "cancelled"
 """Why a run is paused whose coroutine was cancelled."""
@@ -26,7 +28,16 @@ DEEPEST = 50
 
 
 def drive(loop: Loop, input: Any, depth: int = 0) -> Outcome:
-    """Run a loop in this thread until it ends."""
+    """Run a loop in this thread until it ends.
+
+    Raises:
+        FlowPaused: a signal has paused the run.
+    """
+    with Watched(loop.run):
+        return _drive(loop, input, depth)
+
+
+def _drive(loop: Loop, input: Any, depth: int) -> Outcome:
     steps, answer, error = loop.super_steps(input), None, None
     try:
         while True:
@@ -38,9 +49,17 @@ def drive(loop: Loop, input: Any, depth: int = 0) -> Outcome:
                 error = failure
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    except BaseException:
-        loop.run.abandon()
+    except BaseException as reason:
+        _abandon(loop.run, reason)
         raise
+
+
+def _abandon(run: Run, reason: BaseException) -> None:
+    """Whoever drove the run is gone: nothing more starts, and after an interrupt nobody waits for what runs."""
+    run.pause("its driver has ended")
+    if not isinstance(reason, Exception | FlowStop | asyncio.CancelledError):
+        run.crash(reason)
+        run.give_up(get_ident(), everything=True)
 
 
 def perform(run: Run, effect: Effect, depth: int = 0) -> Any:
@@ -62,22 +81,50 @@ def perform(run: Run, effect: Effect, depth: int = 0) -> Any:
 
 
 def _execute(run: Run, calls: Sequence[Call], depth: int) -> None:
-    """Run the nodes: the first plain function here, the others wherever there is a worker."""
-    here = next((call for call in calls if not call.callee.is_async), None)
+    """Run the nodes: the first plain function here, the others wherever there is a worker; none if the run has to stop.
+
+    An interrupt of this thread ends the run: what this stack had claimed at once, what runs elsewhere after a while.
+    """
+    if run.stop is not None:
+        return
+    here = next((call for call in calls if not call.callee.is_async and call.callee.timeout is None), None)
     for call in calls:
         if call is not here:
             _put(run, call)
-    if here is not None:
-        run.crew.claim_node(here)
-        attempt(here, depth=depth + 1, is_helper=False)
-        if not run.is_body(here):
-            run.crew.leave_place()
-        if here.outcome == CRASHED:
-            # A Ctrl-C may have come anywhere on this stack, also where a call was about to be settled.
-            run.pause("interrupted")
-            run.crew.work_off(run, grace=GRACE)
-            return
-    run.crew.work_off(run)
+    try:
+        if here is not None:
+            _attempt_here(run, here, depth)
+        run.crew.work_off(run)
+    except Exception:
+        raise
+    except BaseException as interrupt:  # it may have come anywhere on this stack
+        run.crash(interrupt)
+        run.crew.work_off(run, grace=GRACE)
+        run.give_up(get_ident(), everything=True)
+        _end_by(interrupt, here or calls[0])
+    _end_by_unseen(run, calls)
+
+
+def _end_by(interrupt: BaseException | None, node: Call) -> None:
+    """Have the run end as a node of it does that was interrupted."""
+    node.outcome, node.error = CRASHED, interrupt
+
+
+def _end_by_unseen(run: Run, calls: Sequence[Call]) -> None:
+    """An interrupt that has ended a task, at whose result nobody looked, reaches whoever runs the flow all the same."""
+    unseen = next((call for call in run.crashed if not call.looked), None)
+    if unseen is not None:
+        _end_by(unseen.error, calls[0])
+
+
+def _attempt_here(run: Run, node: Call, depth: int) -> None:
+    run.crew.claim_node(node)
+    attempt(node, depth=depth + 1, is_helper=False)
+    if not run.is_body(node):
+        run.crew.leave_place()
+    if node.outcome == CRASHED:
+        assert node.error is not None
+        raise node.error
 
 
 def _put(run: Run, call: Call) -> None:
@@ -91,7 +138,12 @@ def _put(run: Run, call: Call) -> None:
 
 
 async def adrive(loop: Loop, input: Any) -> Outcome:
-    """Run a loop from this coroutine until it ends."""
+    """The awaited twin of `drive`."""
+    with Watched(loop.run):
+        return await _adrive(loop, input)
+
+
+async def _adrive(loop: Loop, input: Any) -> Outcome:
     steps, answer, error = loop.super_steps(input), None, None
     try:
         while True:
@@ -103,13 +155,15 @@ async def adrive(loop: Loop, input: Any) -> Outcome:
                 error = failure
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    except Paused as paused:
-        if paused.reason == CANCELLED:
+    except BaseException as reason:
+        _abandon(loop.run, reason)
+        if isinstance(reason, Paused | KeyboardInterrupt) and _is_cancelled(loop.run):
             raise asyncio.CancelledError from None
         raise
-    except BaseException:
-        loop.run.abandon()
-        raise
+
+
+def _is_cancelled(run: Run) -> bool:
+    return isinstance(run.stop, Paused) and run.stop.reason == CANCELLED
 
 
 async def aperform(run: Run, effect: Effect) -> Any:
@@ -135,14 +189,29 @@ async def _aexecute(run: Run, calls: Sequence[Call]) -> None:
 
     Cancelled, it pauses the run and waits for what runs in threads, so that the loop can note how it ended.
     """
+    if run.stop is not None:
+        return
     for call in calls:
         _put(run, call)
     run.crew.hire()
     try:
         await run.crew.awork_off(run)
     except asyncio.CancelledError:
+        if isinstance(run.stop, Paused):
+            run.stop = Paused(CANCELLED)  # whatever paused it before: who cancels waits for a cancellation
         run.pause(CANCELLED)
-        await run.crew.awork_off(run)
+        await _work_off_the_rest(run)
+    _end_by_unseen(run, calls)
+
+
+async def _work_off_the_rest(run: Run) -> None:
+    """Wait for what still runs; when the event loop was interrupted, it may have lost what would report some of it."""
+    waits = asyncio.ensure_future(run.crew.awork_off(run))
+    try:
+        while not (await asyncio.wait([waits], timeout=GRACE))[0]:
+            run.end_lost()
+    finally:
+        waits.cancel()
 
 
 def drive_nested(loop: Loop, input: Any, depth: int) -> Outcome:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from flowfn.context import CURRENT
-from flowfn.errors import NoThreadError, Paused
+from flowfn.errors import NoThreadError, Paused, ThreadBusyError, ThreadMovedError
 from flowfn.executors import threads
+from flowfn.executors.base import Where
+from flowfn.executors.remote import RemoteFrame
 from flowfn.identity import Walk, digest
+from flowfn.pregel import staging
 from flowfn.pregel.compiled import Keys
 from flowfn.pregel.crew import Crew
 from flowfn.pregel.drivers import adrive, drive, drive_nested
 from flowfn.pregel.frame import CallFrame
+from flowfn.pregel.holding import Holding, Patience
+from flowfn.pregel.lagging import LaggingSaver, lagging
 from flowfn.pregel.loop import Loop, Outcome
 from flowfn.pregel.run import Run
 from flowfn.pregel.saving import Saving
 from flowfn.pregel.terms import Terms, joined, read_terms
 from flowfn.stream.parts import Events, Part, Shape
-from flowfn.types import MISSING, GraphOutput
+from flowfn.types import MISSING, Durability, GraphOutput, OnBusy
 
 if TYPE_CHECKING:
     from flowfn.pregel.program import Pregel
@@ -48,20 +54,31 @@ class Entry:
         shown: Keys,
         events: Events | None,
         loop: asyncio.AbstractEventLoop | None = None,
+        durability: Durability | None = None,
+        on_busy: OnBusy | None = None,
+        executor: Where | None = None,
     ) -> None:
         self.program, self.shown, self.events = program, shown, events
+        self._executor = executor or program.executor
+        self._patience = Patience(on_busy or program.on_busy)
         self.forgets = False
+        self.owner = ""
         bound = program.bound_config
         terms = read_terms(joined(bound, config) if bound else config, program.context_of(context))
         spot = CURRENT.get()
         frame = spot.frame if spot is not None else None
+        if isinstance(frame, RemoteFrame):
+            frame.refuse_call(f"Flow `{program.name}` was called")
         self.parent = frame if isinstance(frame, CallFrame) and _is_nested(terms, frame) else None
         if self.parent is not None:
             self._nest(self.parent, terms)
             return
-        self.saver = program.checkpointer
+        self.stage = staging.current()
+        self.saver = lagging(program.kept_in, durability or "sync")
         if self.saver is not None and terms.thread is None:
-            raise NoThreadError(getattr(program, "title", program.name))
+            if self.stage is None:
+                raise NoThreadError(getattr(program, "title", program.name))
+            terms = terms.nested(self.stage.new_thread(), "", terms.context)
         self.terms = terms
         self.crew = Crew(terms.max_concurrency, loop)
         self.saving = Saving(self.saver, loop, self.crew.lock) if self.saver is not None else None
@@ -69,6 +86,7 @@ class Entry:
     def _nest(self, parent: CallFrame, terms: Terms) -> None:
         """Run inside another flow's frame: its thread, its workers, its watcher, and a namespace of its own."""
         around = parent.run
+        self.stage, self._executor = around.stage, self._executor or around.executor
         self.saver, self.crew, self.saving = around.saver, around.crew, around.saving
         self._inner_terms, self._around = terms, around
         if self.events is None and around.telling is not None:
@@ -92,7 +110,7 @@ class Entry:
 
     def new_loop(self) -> Loop:
         run = Run(self.program, self.terms, self.saver, self.crew, self.saving, self.events, self.parent)
-        run.shown = self.shown
+        run.shown, run.owner, run.stage, run.executor = self.shown, self.owner, self.stage, self._executor
         self.run = run
         if self.parent is not None:
             self.parent.run.nested.append(run)
@@ -102,10 +120,20 @@ class Entry:
         """Run in this thread."""
         parent = self.parent
         if parent is None:
-            outcome = drive(self.new_loop(), input)
-            while outcome.again:
-                outcome = drive(self.new_loop(), MISSING)
-            return outcome
+            with self._holding() as self.owner:
+                while True:
+                    try:
+                        outcome = drive(self.new_loop(), input)
+                    except ThreadMovedError:
+                        continue
+                    except ThreadBusyError as busy:
+                        if self._patience.is_over(busy):
+                            return Outcome(None)
+                        self._patience.wait()
+                        continue
+                    if not (outcome.again or self._answers(outcome)):
+                        return outcome
+                    input = MISSING
         self._place_inside(parent, input)
         loop = self.new_loop()
         try:
@@ -128,10 +156,36 @@ class Entry:
                 self.parent.flow_failed(self._key, self.program.as_callee, input, error)
                 raise
             return self.parent.nested_outcome(result, inner.run)
-        outcome = await adrive(self.new_loop(), input)
-        while outcome.again:
-            outcome = await adrive(self.new_loop(), MISSING)
-        return outcome
+        with self._holding() as self.owner:
+            while True:
+                try:
+                    outcome = await adrive(self.new_loop(), input)
+                except ThreadMovedError:
+                    continue
+                except ThreadBusyError as busy:
+                    if self._patience.is_over(busy):
+                        return Outcome(None)
+                    await self._patience.await_()
+                    continue
+                if not (outcome.again or self._answers(outcome)):
+                    return outcome
+                input = MISSING
+
+    def _answers(self, outcome: Outcome) -> bool:
+        """Whether the stage has answered open questions, so that the run goes on."""
+        if self.stage is None or not outcome.interrupts or self.terms.thread is None:
+            return False
+        answers = self.stage.answers(outcome.interrupts)
+        if answers:
+            self.stage.saver.answer(self.terms.thread, answers, by="the test")
+        return bool(answers)
+
+    def _holding(self) -> AbstractContextManager[str]:
+        """Hold the thread, if there is one."""
+        saver, thread = self.program.kept_in, self.terms.thread
+        if saver is None or thread is None:
+            return nullcontext("")
+        return Holding(saver, thread, self.saver if isinstance(self.saver, LaggingSaver) else None)
 
 
 def _is_nested(terms: Terms, frame: CallFrame) -> bool:
@@ -156,8 +210,9 @@ def handed_out(entry: Entry, shape: Shape, parts: queue.SimpleQueue[Part | None]
     try:
         while (part := parts.get()) is not None:
             yield shape.of(part)
-    except GeneratorExit:
-        entry.run.pause("the stream was closed")
+    except (GeneratorExit, KeyboardInterrupt):
+        if hasattr(entry, "run"):  # else it has not begun
+            entry.run.pause("the stream was closed")
         while parts.get() is not None:
             pass
         if failure and not isinstance(failure[0], Paused):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from dataclasses import replace
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal
 
 from flowfn.checkpoint.records import DEPENDS, RECORDED
 from flowfn.context import CURRENT, At, ExecutionInfo, Frame, Line, Runtime, Spot
@@ -19,17 +22,18 @@ from flowfn.errors import (
     EndedFrameError,
     FlowStop,
     ForkedProcessError,
+    LimitInsideItselfError,
+    TaskTimeoutError,
 )
-from flowfn.executors import threads
+from flowfn.executors import THREADS, payload, threads
 from flowfn.futures import TaskFuture, futures_in
-from flowfn.identity import Walk, digest, packed_arguments
-from flowfn.pregel import questions
+from flowfn.identity import Walk, digest, packed_arguments, question_base
+from flowfn.pregel import cached, questions
 from flowfn.pregel.callee import INJECT, Callee, callee_of
 from flowfn.pregel.calls import Call, behind, by_value
-from flowfn.pregel.code import source_digest
 from flowfn.schema import schema_of
-from flowfn.serde.base import preview
 from flowfn.serde.typed import ATOMS
+from flowfn.timeouts import is_refreshed_by
 from flowfn.types import MISSING
 
 if TYPE_CHECKING:
@@ -57,6 +61,8 @@ class CallFrame(Frame):
         is_helper: whether it runs on one of the crew's helpers.
         stop: the stop that has reached it; everything it asks for raises it again.
         ended, raised: whether its function has come to its end, and whether by an exception.
+        too_late: what it has failed with, though its function still runs; `is_left_behind` once nobody waits for that.
+        began, refreshed: seconds of the monotonic clock: when it began, and when it last showed a sign of progress.
         holds_place, has_place, waits: see `crew`.
         open_calls: how many of its calls have no outcome yet.
         failed: calls whose failure it has looked at; `fresh` are those since when it has not acted, and `unseen` those
@@ -65,6 +71,9 @@ class CallFrame(Frame):
 
     stop: FlowStop | None = None
     ended = raised = False
+    is_left_behind = False
+    too_late: TaskTimeoutError | None = None
+    began = refreshed = 0.0
     waits = 0
     open_calls = 0
     failed: Sequence[Call] = ()
@@ -96,21 +105,45 @@ class CallFrame(Frame):
             raise BlockedLoopError(callee.name, self.of.name)
         if callee.title not in run.code:
             run.meet(callee)
-        known = run.known_call(key, self, callee) if run.has_records else None
+        if callee.max_running is not None and self._is_inside(callee):
+            raise LimitInsideItselfError(callee.name, callee.max_running)
+        shares = self.of.shares
+        known = run.known_call(key, self, callee) if run.has_records or shares else None
         if known is not None:
             return TaskFuture(known)
+        if run.stage is not None:
+            callee = run.stage.cast(callee, args, kwargs)
+        executor = callee.executor or run.executor
+        if executor is not callee.executor or executor is THREADS:
+            callee = replace(callee, executor=None if executor is THREADS else executor)
         call = Call(run, callee, key, self.path, self)
+        if shares or callee.retry:
+            call.shares = True
         call.parts, call.context = parts, copy_context()
+        if callee.executor is not None:
+            payload.refuse_injected(callee.name, callee.injected)
+            if not futures:
+                call.work = payload.work(callee.name, callee.fn, args, kwargs)
         call.args = tuple([a if type(a) in ATOMS else by_value(a) for a in args])
         if kwargs:
             call.kwargs = {k: by_value(v) for k, v in kwargs.items()}
-        if callee.cache is not None:
-            call.cache_key = _cache_key(callee, args, kwargs, parts, bool(left_out or futures))
+        if callee.cache is not None and not futures and run.program.cache_in is not None:
+            call.wanted = cached.wanted(callee, args, kwargs)
         if futures:
             call.needs = [behind(future) for future in futures]
-        call.arguments = ", ".join([preview(value) for value in values if value is not INJECT])
+        shown = run.serde.preview
+        call.arguments = ", ".join([shown(value) for value in values if value is not INJECT])
         run.make(call)
         return TaskFuture(call)
+
+    def _is_inside(self, callee: Callee) -> bool:
+        """Whether this frame, or one around it, executes a call of that task."""
+        frame: CallFrame | None = self
+        while frame is not None:
+            if frame.of.callee.title == callee.title:
+                return True
+            frame = frame.of.frame or frame.run.parent
+        return False
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.check("`record` was called", acts=True)
@@ -121,18 +154,16 @@ class CallFrame(Frame):
         call = self.run.known_call(key, self, callee)
         if call is None:
             call = Call(self.run, callee, key, self.path, self)
-            call.flags, call.parts = RECORDED, parts
-            call.arguments = ", ".join([preview(value) for value in values if value is not INJECT])
+            call.flags, call.parts, call.shares = RECORDED, parts, self.of.shares
+            shown = self.run.serde.preview
+            call.arguments = ", ".join([shown(value) for value in values if value is not INJECT])
             self.run.record(call, lambda: _alone(fn, args, kwargs))
         return call.deliver()
 
     def ask(self, value: Any, key: str | None, response_schema: Any) -> tuple[Any, str | None, str | None]:
         self.check("`interrupt` was called", acts=True)
-        walk = Walk()
-        shown = key.encode() if key is not None else walk.packed(value)
         allowed = None if response_schema is None else json.dumps(schema_of(response_schema), sort_keys=True)
-        kind = b"key" if key is not None else b"payload"
-        base = digest(self.spot.path, b"question", kind, shown, *([] if allowed is None else [allowed.encode()]))
+        base = question_base(self.spot.path, value, key, allowed, self.run.secret)
         occurrence = self._occurrence(base, "interrupt", (), may_mix=False)
         if occurrence:
             base = digest(base, b"%d" % occurrence)
@@ -140,6 +171,7 @@ class CallFrame(Frame):
 
     def write(self, chunk: Any) -> None:
         self.check("The stream was written to")
+        self.show_progress("progress")
         self.run.emit_custom(self, chunk)
 
     @property
@@ -155,26 +187,27 @@ class CallFrame(Frame):
         run = self.run
         previous = None if run.previous is MISSING else run.previous
         info = ExecutionInfo(self.of.id, run.thread, run.id, run.place.ns, self.of.attempt)
-        return Runtime(run.terms.context, run.program.store, self.write, previous, info)
+        beat = functools.partial(self.show_progress, "heartbeat")
+        return Runtime(run.terms.context, run.program.store, self.write, previous, info, beat)
 
     # --- flows called inside
 
     def flow_key(self, name: str, input: bytes) -> bytes:
         """The key of a nested flow's call with that input."""
         self.check("Flow `%s` was called", name, acts=True)
-        base = digest(self.spot.path, b"flow", name.encode(), input)
+        base = digest(self.spot.path, b"flow", name.encode(), input, secret=self.run.secret)
         return digest(base, b"%d" % self._occurrence(base, name, [], may_mix=False))
 
     def raise_known_failure(self, key: bytes, callee: Callee) -> None:
         """Raise the failure that is on record for a nested flow's call, so that a replay goes the same way."""
-        known = self.run.known_call(key, self, callee) if self.run.has_records else None
+        known = self.run.known_call(key, self, callee) if self.run.has_records or self.of.shares else None
         if known is not None:
             known.deliver()
 
     def flow_failed(self, key: bytes, callee: Callee, input: Any, error: Exception) -> None:
         """A nested flow has failed: put that on record, as any call's failure, and raise it."""
         call = Call(self.run, callee, key, self.path, self)
-        call.flags, call.arguments, call.error = RECORDED, preview(input), error
+        call.flags, call.arguments, call.error = RECORDED, self.run.serde.preview(input), error
         self.run.store_failure(call)
         call.deliver()
 
@@ -210,12 +243,20 @@ class CallFrame(Frame):
             raise self.stop
         if self.ended:
             raise EndedFrameError(self.of.name, what % name if name else what)
+        if acts and self.of.callee.timeout is not None:
+            self.show_progress("progress")
         if self._forks != threads.forks:
             raise ForkedProcessError(self.of.name)
         if acts and self.fresh:
             for call in self.fresh:
                 call.acted = True
             self.fresh = ()
+
+    def show_progress(self, sign: Literal["progress", "heartbeat"]) -> None:
+        """The attempt is alive, which puts off an idle time-out."""
+        policy = self.of.callee.timeout
+        if policy is not None and is_refreshed_by(policy, sign):
+            self.refreshed = monotonic()
 
     def raise_unseen(self) -> None:
         """A task's function has returned, and its calls have ended: what failed unseen is the task's own failure."""
@@ -234,11 +275,14 @@ class CallFrame(Frame):
 
     def close(self, handle: asyncio.Task[None]) -> None:
         """The coroutine is over; if it never began, it was cancelled."""
-        self.of.handle = None
+        if self.of.handle is handle:
+            self.of.handle = None
         if not self.ended:
             self.run.end(self, error=asyncio.CancelledError())
-        if self.holds_place:
+        if self.holds_place and not self.is_left_behind:
             self.run.crew.leave_place()
+        if not handle.cancelled() and (interrupt := handle.exception()) is not None:
+            self.run.lose(self.of, interrupt)
 
     # --- identity
 
@@ -246,7 +290,7 @@ class CallFrame(Frame):
         if callee.owner is not None:
             parts = [callee.owner[0], *parts]
             left_out = [*callee.owner[1], *left_out]
-        base = digest(spot.path, callee.identity, *parts)
+        base = digest(spot.path, callee.identity, *parts, secret=self.run.secret)
         if not left_out and base not in self._met and self._is_alone():
             self._met[base] = 1
             return base
@@ -335,24 +379,3 @@ def _alone(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return fn(*args, **kwargs)
     finally:
         CURRENT.reset(token)
-
-
-def _cache_key(
-    callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], parts: list[bytes], is_partial: bool
-) -> bytes | None:
-    """What names a call's entry in a cache: the task, its object, its code or version, and its arguments.
-
-    None when these do not say it all: something was left out, or is the value of a future.
-    """
-    policy = callee.cache
-    assert policy is not None
-    owner, no_part = callee.owner or (b"", ())
-    if policy.key_func is not None:
-        walk = Walk()
-        parts, no_part, is_partial = [walk.packed(policy.key_func(*args, **kwargs))], (), False
-        if walk.left_out:
-            return None
-    if no_part or is_partial:
-        return None
-    code = policy.version or source_digest(callee.fn)
-    return digest(callee.identity, owner, code.encode(), *parts)

@@ -12,30 +12,46 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from flowfn import places
+from flowfn.checkpoint.leases import holder_of, is_held, standing
 from flowfn.checkpoint.records import (
     FAILED,
     FORGOTTEN,
+    INTENT,
+    UNCLEAR,
     CallRow,
     Memory,
     Place,
     QuestionRow,
     RunRow,
+    ThreadRow,
+    short_title,
     task_id,
 )
-from flowfn.errors import AlreadyAnsweredError, FlowWaiting, ForeignThreadError, InputChangedError
-from flowfn.executors import threads
+from flowfn.checkpoint.rows import interrupt_of
+from flowfn.errors import (
+    AlreadyAnsweredError,
+    ConfigError,
+    FlowWaiting,
+    ForeignThreadError,
+    InputChangedError,
+    ThreadBusyError,
+)
+from flowfn.executors import executor_named, threads
+from flowfn.executors.base import ExecutorName
 from flowfn.identity import Walk, digest
 from flowfn.pregel import snapshot
 from flowfn.pregel.effects import ALL
 from flowfn.pregel.entry import Entry
-from flowfn.pregel.resume import answers_by_id, shown_input
+from flowfn.pregel.holding import Patience
+from flowfn.pregel.resume import answers_by_id, input_digest
 from flowfn.pregel.snapshot import Need, Reading
-from flowfn.types import MISSING, CallInfo, Interrupt, StateSnapshot, Status
+from flowfn.types import MISSING, ON_BUSY, CallInfo, Durability, Interrupt, OnBusy, StateSnapshot, Status
 
 if TYPE_CHECKING:
     from flowfn.checkpoint import Saver
@@ -61,15 +77,29 @@ class Thread(Generic[P, R]):
         id: any text.
         max_concurrency: how many attempts run at once.
         ask: whether `run` asks open questions at the terminal; by default when there is one and `FLOWFN_ASK` is not 0.
+        durability: as of `invoke`.
+        executor: where tasks run that do not say; by default what the flow says.
+        on_busy: what `run` and `resume` do when somebody else runs the thread; by default what the flow says.
         forgets: whether a new run starts as on a new thread, without `previous`.
     """
 
     def __init__(
-        self, flow: Runs[P, R], id: str, max_concurrency: int | None, ask: bool | None, forgets: bool = False
+        self,
+        flow: Runs[P, R],
+        id: str,
+        max_concurrency: int | None = None,
+        ask: bool | None = None,
+        durability: Durability | None = None,
+        on_busy: OnBusy | None = None,
+        executor: ExecutorName | None = None,
+        forgets: bool = False,
     ) -> None:
         self.flow: Any = flow.kept()
         self.id = str(id)
-        self._ask, self._forgets = ask, forgets
+        if on_busy not in (None, *ON_BUSY):
+            raise ConfigError(f"`on_busy` is {on_busy!r}; it can be 'raise', 'wait' or 'skip'.")
+        self._executor = None if executor is None else executor_named(executor)
+        self._ask, self._durability, self._on_busy, self._forgets = ask, durability, on_busy, forgets
         self._more = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
 
     def __repr__(self) -> str:
@@ -95,20 +125,22 @@ class Thread(Generic[P, R]):
         Raises:
             FlowWaiting: questions are open, and nobody here is asked.
             InputChangedError: the unfinished run was started with other arguments.
+            FlowPaused: a Ctrl-C or SIGTERM has paused the run.
             Exception: whatever the flow raised.
         """
         return self._run(self.flow.input_of(args, kwargs))
 
     async def arun(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The awaited twin of `run`; questions are never asked at the terminal."""
-        input = self.flow.input_of(args, kwargs)
-        act = await snapshot.arun(self._decide(input), self._saver)
-        if not act.goes:
-            return act.input  # type: ignore[no-any-return]
-        outcome = await self._entry(asyncio.get_running_loop()).adrive(act.input)
-        if outcome.interrupts:
-            raise FlowWaiting(self.flow.title, self.id, outcome.interrupts)
-        return outcome.value  # type: ignore[no-any-return]
+        input, patience = self.flow.input_of(args, kwargs), self._patience()
+        while True:
+            try:
+                act = await snapshot.arun(self._decide(input), self._saver)
+                return await self._adrive(act.input, "raise") if act.goes else act.input
+            except ThreadBusyError as busy:
+                if patience.is_over(busy):
+                    return cast(R, None)
+                await patience.await_()
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Start a new run on a worker, whatever the thread's state; gives the future of its result."""
@@ -124,21 +156,30 @@ class Thread(Generic[P, R]):
         return self._drive(MISSING)
 
     async def aresume(self) -> R:
-        outcome = await self._entry(asyncio.get_running_loop()).adrive(MISSING)
-        if outcome.interrupts:
-            raise FlowWaiting(self.flow.title, self.id, outcome.interrupts)
-        return outcome.value  # type: ignore[no-any-return]
+        return await self._adrive(MISSING)
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Any]:
         """Start a new run and watch its updates."""
-        return cast(Iterator[Any], self.flow.stream(self.flow.input_of(args, kwargs), self.config))
+        input = self.flow.input_of(args, kwargs)
+        return cast(Iterator[Any], self.flow.stream(input, self.config, durability=self._durability))
 
     def astream(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Any]:
-        return cast(AsyncIterator[Any], self.flow.astream(self.flow.input_of(args, kwargs), self.config))
+        input = self.flow.input_of(args, kwargs)
+        return cast(AsyncIterator[Any], self.flow.astream(input, self.config, durability=self._durability))
 
     def _run(self, input: Any) -> R:
-        act = snapshot.run(self._decide(input), self._saver)
-        return self._drive(act.input) if act.goes else act.input
+        patience = self._patience()
+        while True:
+            try:
+                act = snapshot.run(self._decide(input), self._saver)
+                return self._drive(act.input, "raise") if act.goes else act.input
+            except ThreadBusyError as busy:
+                if patience.is_over(busy):
+                    return cast(R, None)
+                patience.wait()
+
+    def _patience(self) -> Patience:
+        return Patience(self._on_busy or self.flow.on_busy)
 
     def _decide(self, input: Any) -> Reading[Course]:
         """Whether to begin, to go on, or to give what is stored."""
@@ -148,7 +189,10 @@ class Thread(Generic[P, R]):
         row = memory.run
         if row is None:
             return Course(True, input)
-        same = row.digest == shown_input(input)[0] if row.digest else False
+        held = memory.thread and memory.thread.lease
+        if held and is_held(held, time.time()):
+            raise ThreadBusyError(self.id, holder_of(held), held.since)
+        same = bool(row.digest) and row.digest == input_digest(input, self._saver.serde.digest_key)
         if row.status == "finished":
             if not same or self._forgets:
                 return Course(True, input)
@@ -156,21 +200,37 @@ class Thread(Generic[P, R]):
             state: StateSnapshot = yield from snapshot.state(self.flow, self.flow._address(self.config))
             return Course(False, state.values)
         if not same:
-            raise InputChangedError(self.id, row.status, row.input, shown_input(input)[1])
+            raise InputChangedError(self.id, row.status, row.input, self._saver.serde.preview(input, 200))
         return Course(True)
 
-    def _drive(self, input: Any) -> R:
-        outcome = self._entry(None).drive(input)
+    def _drive(self, input: Any, on_busy: OnBusy | None = None) -> R:
+        outcome = self._entry(None, on_busy).drive(input)
         while outcome.interrupts:
             if not self._asks_here():
                 raise FlowWaiting(self.flow.title, self.id, outcome.interrupts)
             for question in outcome.interrupts:
                 ask_at_terminal(self, question)
-            outcome = self._entry(None).drive(MISSING)
+            outcome = self._entry(None, on_busy).drive(MISSING)
         return outcome.value  # type: ignore[no-any-return]
 
-    def _entry(self, loop: asyncio.AbstractEventLoop | None) -> Entry:
-        entry = Entry(self.flow, self.config, None, self.flow.output_channels, None, loop)
+    async def _adrive(self, input: Any, on_busy: OnBusy | None = None) -> R:
+        outcome = await self._entry(asyncio.get_running_loop(), on_busy).adrive(input)
+        if outcome.interrupts:
+            raise FlowWaiting(self.flow.title, self.id, outcome.interrupts)
+        return outcome.value  # type: ignore[no-any-return]
+
+    def _entry(self, loop: asyncio.AbstractEventLoop | None, on_busy: OnBusy | None) -> Entry:
+        entry = Entry(
+            self.flow,
+            self.config,
+            None,
+            self.flow.output_channels,
+            None,
+            loop,
+            self._durability,
+            on_busy or self._on_busy,
+            self._executor,
+        )
         entry.forgets = self._forgets
         return entry
 
@@ -227,24 +287,21 @@ class Thread(Generic[P, R]):
 
     def _questions(self) -> Reading[list[Interrupt]]:
         rows: list[tuple[str, QuestionRow]] = yield Need("questions", (self.id,), {"limit": ALL})
-        loads = self._saver.serde.loads
-        return [
-            Interrupt(loads(row.payload), row.id, response_schema=json.loads(row.schema) if row.schema else None)
-            for _, row in rows
-        ]
+        serde = self._saver.serde
+        return [interrupt_of(row, self.id, serde) for _, row in rows]
 
     # --- looking
 
     def status(self) -> Status:
-        """new, running (or killed while it ran), waiting, failed, paused or finished."""
+        """new, running, killed (while it ran), waiting, failed, paused or finished."""
         return snapshot.run(self._status(), self._saver)
 
     async def astatus(self) -> Status:
         return await snapshot.arun(self._status(), self._saver)
 
     def _status(self) -> Reading[Status]:
-        rows: list[RunRow] = yield Need("runs", (self.id,), {"limit": 1})
-        return rows[0].status if rows else "new"
+        row: ThreadRow | None = yield Need("thread", (self.id,))
+        return "new" if row is None else standing(row, time.time())
 
     def state(self) -> StateSnapshot:
         """The thread now."""
@@ -260,6 +317,28 @@ class Thread(Generic[P, R]):
     async def ahistory(self, limit: int | None = None) -> list[StateSnapshot]:
         return [one async for one in self.flow.aget_state_history(self.config, limit=limit)]
 
+    def fork(
+        self,
+        snapshot: StateSnapshot | None = None,
+        *,
+        results: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin a branch at a snapshot of the history, by default now, with some results or answers replaced.
+
+        Runs nothing: go on with `resume`. See `Pregel.fork` for the arguments and errors.
+        """
+        self.flow.fork(self.config if snapshot is None else snapshot, results=results, answers=answers)
+
+    async def afork(
+        self,
+        snapshot: StateSnapshot | None = None,
+        *,
+        results: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+    ) -> None:
+        await self.flow.afork(self.config if snapshot is None else snapshot, results=results, answers=answers)
+
     def calls(self) -> list[CallInfo]:
         """The recorded calls of the newest run, in the order stored."""
         return snapshot.run(self._calls(), self._saver)
@@ -272,7 +351,8 @@ class Thread(Generic[P, R]):
         if not runs:
             return []
         rows: list[CallRow] = yield Need("calls", (self._place, runs[0].id))
-        return [_call_info(runs[0].id, row) for row in rows]
+        clear = {row.key for row in rows if not row.flags & (INTENT | UNCLEAR)}
+        return [_call_info(runs[0].id, row) for row in rows if not (row.flags & INTENT and row.key in clear)]
 
     @property
     def _saver(self) -> Saver:
@@ -282,10 +362,10 @@ class Thread(Generic[P, R]):
 def _call_info(run: str, row: CallRow) -> CallInfo:
     return CallInfo(
         id=task_id(run, row.key),
-        name=row.name.rpartition(":")[2],
+        name=short_title(row.name),
         caller=task_id(run, row.caller) if row.caller else None,
         step=row.step,
-        status="failed" if row.flags & (FAILED | FORGOTTEN) else "finished",
+        status="begun" if row.flags & INTENT else "failed" if row.flags & (FAILED | FORGOTTEN) else "finished",
         attempt=row.attempt,
         started=row.started,
         ended=row.ended,
@@ -303,7 +383,7 @@ def ask_at_terminal(thread: Thread[Any, Any], question: Interrupt) -> None:
         if not line:
             raise FlowWaiting(thread.flow.title, thread.id, [question])
         try:
-            thread.answer(_typed(line.strip()), question.id)
+            thread.answer(answer_of(line.strip()), question.id)
         except AlreadyAnsweredError as told:
             print(told, file=sys.stderr)
         except ValueError as refused:
@@ -312,7 +392,8 @@ def ask_at_terminal(thread: Thread[Any, Any], question: Interrupt) -> None:
         return
 
 
-def _typed(line: str) -> Any:
+def answer_of(line: str) -> Any:
+    """What a person means who types that."""
     if line.lower() in ("y", "yes", "n", "no"):
         return line.lower().startswith("y")
     try:
@@ -331,42 +412,60 @@ class Runs(Generic[P, R]):
         func: Any
         output_channels: Any
         checkpointer: Saver | None
+        kept_in: Saver | None
 
         def clone(self) -> Any: ...
         def input_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
     def kept(self) -> Any:
         """This flow with a checkpointer: its own, or the one at its place."""
-        if self.checkpointer is not None:
+        if self.kept_in is not None:
             return self
         with_saver = self.clone()
         with_saver.checkpointer = places.saver_for(self.func)
         return with_saver
 
-    def thread(self, id: str, *, max_concurrency: int | None = None, ask: bool | None = None) -> Thread[P, R]:
+    def thread(
+        self,
+        id: str,
+        *,
+        max_concurrency: int | None = None,
+        ask: bool | None = None,
+        durability: Durability | None = None,
+        on_busy: OnBusy | None = None,
+        executor: ExecutorName | None = None,
+    ) -> Thread[P, R]:
         """A handle of one thread, new or not.
 
         Args:
             id: any text; by this name the thread is found again, whichever process asks.
             max_concurrency: how many attempts run at once; by default as many as the work allows.
             ask: whether `run` asks open questions at the terminal; by default where there is one.
+            durability: `"sync"` (the default), `"async"` or `"exit"`, see `invoke`.
+            on_busy: what a run does that finds the thread busy: `"raise"` ThreadBusyError, `"wait"`, or `"skip"`, which
+                runs nothing and gives None.
+            executor: where tasks run that do not say: `"threads"`, `"processes"`, or an object with `submit`.
         """
-        return Thread(self, id, max_concurrency, ask)
+        return Thread(self, id, max_concurrency, ask, durability, on_busy, executor)
 
     def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Come to the result: an unfinished run with equal arguments goes on, else a new one starts.
 
         Raises:
             FlowWaiting: questions are open, and there is no terminal to ask them at.
+            FlowPaused: a Ctrl-C or SIGTERM has paused the run.
             Exception: whatever the flow raised.
         """
-        return self._own_thread(args, kwargs).run(*args, **kwargs)
+        return self.own_thread(*args, **kwargs).run(*args, **kwargs)
 
     async def arun(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The awaited twin of `run`."""
-        return await self._own_thread(args, kwargs).arun(*args, **kwargs)
+        return await self.own_thread(*args, **kwargs).arun(*args, **kwargs)
 
-    def _own_thread(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Thread[P, R]:
-        """The thread of the runs that are given these arguments."""
-        own = digest(self.name.encode(), self.owner, Walk().packed(self.input_of(args, kwargs)), size=8).hex()
-        return Thread(self, f"{self.title}-{own}", None, None, forgets=True)
+    def own_thread(self, *args: P.args, **kwargs: P.kwargs) -> Thread[P, R]:
+        """The thread on which `run` keeps the runs that are given these arguments."""
+        flow = self.kept()
+        secret = flow.saver("`run`").serde.digest_key
+        given = Walk().packed(self.input_of(args, kwargs))
+        own = digest(self.name.encode(), self.owner, given, size=8, secret=secret).hex()
+        return Thread(flow, f"{self.title}-{own}", forgets=True)

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from flowfn.checkpoint.records import (
     FORGOTTEN,
+    INTENT,
+    RETRIED,
+    UNCLEAR,
     CallRow,
     QuestionRow,
 )
@@ -86,6 +89,9 @@ class Journal:
     Attributes:
         steps: the super-steps inside the function.
         stored: number of the call stored last.
+        intents: key → the intent of a call whose outcome nobody knows, see `doubt.py`.
+        refused: keys of calls that a person did not let run.
+        retried: numbers of the attempts that count for retry policies.
         questions: base → question, of this run; `unused` are those whose answers nobody has asked for so far.
     """
 
@@ -96,25 +102,45 @@ class Journal:
         self.questions: dict[bytes, QuestionRow] = {}
         self.unused: dict[bytes, QuestionRow] = {}
         self._recorded: dict[bytes, tuple[CallRow, dict[bytes, CallRow]]] = {}
-        self._tried: dict[bytes, int] = {}
+        self._tried: dict[bytes, tuple[int, int]] = {}
+        self.retried: list[int] = []
+        self.intents: dict[bytes, CallRow] = {}
+        self.refused: set[bytes] = set()
         self._unclaimed: dict[tuple[bytes, str], dict[bytes, CallRow]] = {}
         self._known = committed
         if not calls and not questions:
             self.steps = CallSteps()
             return
+        outcomes = [row for row in calls if not row.flags & INTENT]
         for row in calls:
+            self.note_effect(row)
+        for row in outcomes:
             if row.flags & FORGOTTEN:
-                self._tried[row.key] = row.attempt
+                failed = self._tried.get(row.key, (0, 0))[1] + 1 if row.flags & RETRIED else 0
+                self._tried[row.key] = row.attempt, failed
+                if failed:
+                    self.retried.append(row.seq)
             else:
                 group = self._unclaimed.setdefault((row.caller, row.name), {})
                 group[row.key] = row
                 self._recorded[row.key] = row, group
-        self._known = max([committed, *[row.committed for row in calls]])
+        self._known = max([committed, *[row.committed for row in outcomes]])
         self.stored = calls[-1].seq if calls else 0
         self.questions = {row.base: row for row in questions}
         self.unused = {row.base: row for row in questions if row.state == "answered" and not row.used}
-        begun = max([row.step for row in calls] + [row.step for row in questions], default=-1) + 1
+        begun = max([row.step for row in outcomes] + [row.step for row in questions], default=-1) + 1
         self.steps = CallSteps(begun, [row.step for row in questions if row.state == "open"])
+
+    def note_effect(self, row: CallRow) -> None:
+        """What a row says about the effect outside of its call."""
+        if row.flags & INTENT:
+            self.intents[row.key] = row
+            self.refused.discard(row.key)
+        elif not row.flags & UNCLEAR:
+            self.intents.pop(row.key, None)
+            self.refused.discard(row.key)
+        elif row.key not in self.intents:
+            self.refused.add(row.key)
 
     def claim(self, key: bytes) -> CallRow | None:
         """The outcome recorded under that key, which from now on counts as asked for."""
@@ -124,6 +150,14 @@ class Journal:
         row, group = found
         group.pop(key, None)
         return row
+
+    def forget(self, key: bytes) -> None:
+        """An outcome that does not stand any more."""
+        self._recorded.pop(key, None)
+
+    def tried(self, key: bytes) -> tuple[int, int]:
+        """How many attempts of a call are on record, and how many of them count for its retry policy."""
+        return self._tried.get(key, (0, 0))
 
     def unclaimed_like(self, key: bytes, caller: bytes, callee: Callee) -> list[CallRow]:
         """If this call is a changed one, the outcomes of its task and caller that no call has asked for.

@@ -11,12 +11,11 @@ import time
 from collections.abc import Generator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
+from flowfn.checkpoint import cells
 from flowfn.checkpoint.records import (
     AbandonQuestions,
-    Checkpoint,
     CheckpointMetadata,
     ForgetCalls,
     Memory,
@@ -25,6 +24,7 @@ from flowfn.checkpoint.records import (
     Save,
     SaveCheckpoint,
     SaveRun,
+    TakeLease,
     call_checkpoint_id,
 )
 from flowfn.errors import (
@@ -36,14 +36,17 @@ from flowfn.errors import (
     SaveFailedError,
     SaveStopped,
     StoreConflictError,
+    ThreadBusyError,
+    ThreadMovedError,
 )
 from flowfn.ids import new_id
 from flowfn.pregel import changed, resume
 from flowfn.pregel.calls import CANCELLED, CRASHED, DONE, FAILURE, STOPPED, VALUE, NodeCall
 from flowfn.pregel.effects import Effect, Execute, Load, OneQuestion, Store
+from flowfn.pregel.fork import newest_checkpoint, next_fence
 from flowfn.pregel.plan import DueTask, due_tasks
 from flowfn.pregel.run import Run
-from flowfn.pregel.update import DoneTask, apply_writes
+from flowfn.pregel.update import DoneTask, apply_writes, new_checkpoint
 from flowfn.serde.base import preview
 from flowfn.types import MISSING, Command, Interrupt, Status
 
@@ -76,7 +79,6 @@ class Loop:
         step: number of the newest checkpoint, -1 for the first input.
         checkpoint_id: the newest stored checkpoint.
         metadata: of that checkpoint.
-        after: versions of this branch are higher, see `apply_writes`.
         forgets: whether a new run starts as on a new thread.
         pending: node task id → its writes, of nodes that finished before a crash.
     """
@@ -90,7 +92,6 @@ class Loop:
         self.checkpoint_id: str | None = None
         self.parent_id: str | None = None
         self.metadata: CheckpointMetadata = {}
-        self.after = 0
         self.pending: dict[str, list[tuple[str, Any]]] = {}
         self.row = RunRow("", self.program.name, 1, 0.0, "running")
 
@@ -136,7 +137,7 @@ class Loop:
             yield from self._go_on(memory) if memory.run else self._begin_run(input, memory)
             return
         at = run.terms.checkpoint_id
-        if at is not None and at != resume.newest_checkpoint(memory):
+        if at is not None and at != newest_checkpoint(memory):
             yield from resume.from_the_past(self, at, memory, input)
         elif isinstance(input, Command):
             yield from resume.answered(self, memory, input)
@@ -169,6 +170,7 @@ class Loop:
         self.checkpoint_id = checkpoint["id"]
         parent = found.parent_config
         self.parent_id = parent["configurable"]["checkpoint_id"] if parent else None
+        self.pending = {}
         for task, channel, value in found.pending_writes or ():
             self.pending.setdefault(task, []).append((channel, value))
 
@@ -184,7 +186,8 @@ class Loop:
         self.run.remember(row.id, memory, self.row.attempt)
         for name in self.program.nodes:
             self.run.meet(self.program.callee(name))
-        yield Store([SaveRun(self.run.place, self.row)])
+        taken = self._take_thread(memory)
+        yield from self._store([*taken, SaveRun(self.run.place, self.row)], "that the run goes on")
         self._tell_state(row.error)
 
     def _begin_run(self, input: Any, memory: Memory) -> Part:
@@ -199,9 +202,9 @@ class Loop:
         writes = self.program.input_writes(input)
         moved = self._apply([*discarded, DoneTask("__input__", (), (), writes)])
         self.pending = {}
-        self.row = RunRow(id, self.program.name, 1, time.time(), "running", *resume.shown_input(input))
+        self.row = RunRow(id, self.program.name, 1, time.time(), "running", *self._shown_input(input))
         run.remember(id, NOTHING, 1)
-        saves: list[Save] = []
+        saves = self._take_thread(memory)
         if old is not None and old.status != "finished":
             changed.tell_abandoned(run, old, memory.questions)
             saves.append(AbandonQuestions(run.place))
@@ -210,8 +213,20 @@ class Loop:
         if run.saver is not None:
             for name in self.program.nodes:
                 self.run.meet(self.program.callee(name))
-            yield Store([*saves, SaveRun(run.place, self.row)])
+            yield from self._store([*saves, SaveRun(run.place, self.row)], "the input")
         self._tell_checkpoint()
+
+    def _take_thread(self, memory: Memory) -> list[Save]:
+        """The save by which an outermost run takes its thread; all that it stores from then on depends on that."""
+        run = self.run
+        if run.parent is not None or run.saver is None:
+            return []
+        run.place = run.place._replace(fence=next_fence(memory))
+        return [TakeLease(run.place, self.program.name, run.owner, self.program.max_running)]
+
+    def _shown_input(self, input: Any) -> tuple[bytes, str]:
+        """An input's digest, by which `run` knows it again, and a short text of it."""
+        return resume.input_digest(input, self.run.secret), self.run.serde.preview(input, 200)
 
     # --- plan and execute
 
@@ -234,7 +249,8 @@ class Loop:
         nodes = []
         for task in tasks:
             node = NodeCall(self.run, self.program.callee(task.name), task)
-            node.attempt = self.row.attempt
+            node.attempt, node.shares = self.row.attempt, bool(node.callee.retry)
+            node.tried = self.run.journal.tried(node.key)[1]
             if task.id in self.pending:
                 node.state, node.stored_writes = DONE, self.pending[task.id]
             else:
@@ -245,7 +261,7 @@ class Loop:
     # --- update
 
     def _apply(self, tasks: Sequence[DoneTask]) -> set[str]:
-        return apply_writes(self.channels, self.versions, self.seen, tasks, self.program.listened, self.after)
+        return apply_writes(self.channels, self.versions, self.seen, tasks, self.program.listened)
 
     def _update(self, nodes: Sequence[NodeCall]) -> Generator[Effect, Any, list[DueTask]]:
         """Fold the writes into the channels and save the checkpoint; gives the tasks that are due next."""
@@ -272,6 +288,8 @@ class Loop:
         tasks = self._plan()
         if not tasks:
             self.row = self._row("finished")
+            if any(question.state == "open" for question in run.journal.questions.values()):
+                saves.append(AbandonQuestions(run.place, run.id))  # of earlier attempts, that nobody asks any more
             saves.append(SaveRun(run.place, self.row))
         if run.saver is not None:
             yield from self._store(saves, "a checkpoint")
@@ -289,25 +307,21 @@ class Loop:
         """The save of a new checkpoint, whose parent is the newest one; only the channels that moved are stored."""
         parent, self.checkpoint_id, self.parent_id = self.checkpoint_id, id, self.checkpoint_id
         run = self.run
-        metadata = {"source": source, "step": self.step, "parents": run.parents(), "run": run.id}
-        self.metadata = cast(CheckpointMetadata, {**run.terms.marks, **metadata})
+        self.metadata = cast(CheckpointMetadata, {**self.marks(), "source": source, "run": run.id})
         if self.run.saver is None:
             return []
         values = {}
         for name in moved:
             value = self.channels[name].checkpoint()
             if value is not MISSING:
-                values[name] = self.run.dumps(value, self.program.channel_title(name))
-        checkpoint: Checkpoint = {
-            "v": 4,
-            "id": id,
-            "ts": datetime.now(UTC).isoformat(),
-            "channel_values": {},
-            "channel_versions": dict(self.versions),
-            "versions_seen": {node: dict(seen) for node, seen in self.seen.items()},
-            "updated_channels": sorted(moved),
-        }
+                cell = cells.value(run.place, name, self.versions[name])
+                values[name] = run.dumps(value, self.program.channel_title(name), cell)
+        checkpoint = new_checkpoint(id, self.versions, self.seen, moved)
         return [SaveCheckpoint(self.run.place, checkpoint, self.metadata, parent, values)]
+
+    def marks(self) -> dict[str, Any]:
+        """The metadata of a new checkpoint, but for where it comes from and the run it belongs to."""
+        return {**self.run.terms.marks, "step": self.step, "parents": self.run.parents()}
 
     # --- the ways to end before the end
 
@@ -354,10 +368,11 @@ class Loop:
             return
         saves: list[Save] = []
         if status == "failed":
-            again = [call.number for call in run.failures if call.payload is not None and not call.acted]
+            again = {call.number for call in run.failures if call.payload is not None and not call.acted}
+            again.update(run.journal.retried)
             if again:
-                saves.append(ForgetCalls(run.place, run.id, sorted(set(again))))
-        self.row = self._row(status)._replace(error=None if error is None else preview(error, 500))
+                saves.append(ForgetCalls(run.place, run.id, sorted(again)))
+        self.row = self._row(status)._replace(error=None if error is None else run.serde.preview(error, 500))
         try:
             yield Store([*saves, SaveRun(run.place, self.row)])
         except Exception as failure:
@@ -389,11 +404,13 @@ class Loop:
     def _store(self, saves: Sequence[Save], what: str) -> Part:
         try:
             yield Store(saves)
-        except (FlowStop, StoreConflictError):
+        except (FlowStop, StoreConflictError, ThreadBusyError, ThreadMovedError):
             raise
         except Exception as error:
             if self.run.parent is not None:
-                raise SaveStopped(what, error) from error  # an error would be the surrounding flow's to handle
+                stop = SaveStopped(what, error)  # an error would be the surrounding flow's to handle
+                self.run.outermost.halt(stop)
+                raise stop from error
             raise SaveFailedError(what, error) from error
 
     def _row(self, status: Status) -> RunRow:

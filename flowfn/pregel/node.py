@@ -52,6 +52,7 @@ class Node:
             mapping such a dict under other keys (key → channel).
         bound: what runs, with what it reads as its one argument; sync or async.
         writers: what makes writes of its result.
+        policies: fields of its `Callee`: retry, timeout, cache.
         tags, metadata: about the node, for whoever watches.
         is_async: whether `bound` gives an awaitable.
     """
@@ -63,6 +64,7 @@ class Node:
     writers: tuple[Writer, ...] = ()
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    policies: Mapping[str, Any] = field(default_factory=dict)
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:

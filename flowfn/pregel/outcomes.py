@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from flowfn.checkpoint.records import FAILED, CallRow
+from flowfn.checkpoint.records import FAILED, UNCLEAR, CallRow
 from flowfn.errors import UnreadableError, UnstorableError, UnstorableResultError
 from flowfn.pregel.calls import FAILURE, VALUE, Call
 from flowfn.pregel.journal import Journal
-from flowfn.serde.base import Serializer, preview
+from flowfn.serde.base import Serializer
 from flowfn.serde.typed import ATOMS
+
+RESULT = "The result of a task"
 
 
 def encode(call: Call, serde: Serializer) -> None:
@@ -18,22 +20,23 @@ def encode(call: Call, serde: Serializer) -> None:
     try:
         if call.outcome == VALUE:
             value = call.value
-            call.payload = serde.dumps(value)
+            if call.payload is None:
+                call.payload = serde.dumps(value, RESULT, call.cell)
             if type(value) not in ATOMS:
-                call.value = serde.loads(call.payload)
-            call.shown = preview(value)
+                call.value = serde.loads(call.payload, call.cell, call.title)
+            call.shown = serde.preview(value)
             return
         failed = call.error
         assert failed is not None
-        call.payload = serde.dumps(failed)
-        call.error = serde.loads(call.payload).with_traceback(failed.__traceback__)
+        call.payload = serde.dumps(failed, RESULT, call.cell)
+        call.error = serde.loads(call.payload, call.cell, call.title).with_traceback(failed.__traceback__)
     except UnstorableError:
         call.error = _refusal(call, serde)
-        call.payload = serde.dumps(call.error)
+        call.payload = serde.dumps(call.error, RESULT, call.cell)
     except UnreadableError as error:
         call.outcome, call.error = FAILURE, error
-        call.payload = serde.dumps(error)
-    call.shown = preview(call.error)
+        call.payload = serde.dumps(error, RESULT, call.cell)
+    call.shown = serde.preview(call.error)
 
 
 def _refusal(call: Call, serde: Serializer) -> BaseException:
@@ -60,10 +63,11 @@ def row(call: Call, journal: Journal) -> CallRow:
         call.attempt,
         call.started,
         call.ended,
-        call.flags | (FAILED if call.outcome == FAILURE else 0),
+        call.flags | (FAILED | UNCLEAR * call.is_unclear if call.outcome == FAILURE else 0),
         journal.steps.committed,
         call.digests,
         call.arguments,
         call.shown,
         call.payload or b"",
+        b"".join([needed.key for needed in call.needs]) if call.needs else b"",
     )

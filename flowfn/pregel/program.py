@@ -11,13 +11,14 @@ from typing import Any, Literal, Self, TypeAlias
 from flowfn.channels import Channel
 from flowfn.checkpoint import Saver, open_saver
 from flowfn.errors import ConfigError, NoSaverError, NoThreadError
-from flowfn.pregel import snapshot
+from flowfn.pregel import snapshot as past
+from flowfn.pregel import staging
 from flowfn.pregel.compiled import Compiled, Keys
 from flowfn.pregel.entry import Entry, handed_out, result_of
 from flowfn.pregel.node import Node, NodeBuilder
 from flowfn.pregel.terms import Terms, joined, read_terms
 from flowfn.stream.parts import Events, Part, Shape, checked_modes
-from flowfn.types import MISSING, Command, StateSnapshot, StateUpdate
+from flowfn.types import MISSING, Command, Durability, StateSnapshot, StateUpdate
 
 Config: TypeAlias = Mapping[str, Any] | None
 Version: TypeAlias = Literal["v1", "v2"]
@@ -76,6 +77,7 @@ class Pregel(Compiled):
         context: Any = None,
         stream_mode: Modes = "values",
         output_keys: Keys | None = None,
+        durability: Durability | None = None,
         version: Version = "v1",
     ) -> Any:
         """Run to the end, or to open questions, and give the value of the output channels.
@@ -86,6 +88,8 @@ class Pregel(Compiled):
             context: run-scoped, for functions that ask for a `Runtime`.
             stream_mode: with anything but `"values"` the chunks of that stream are given, as a list.
             output_keys: show these channels instead.
+            durability: `"sync"` (the default): nobody sees a result before it is stored; `"async"`: the store may lag
+                behind while the run goes on; `"exit"`: everything is stored when the run stops.
             version: `"v1"` gives the value, with open questions `{"__interrupt__": [Interrupt, …]}`; `"v2"` a
                 `GraphOutput`.
         Raises:
@@ -98,10 +102,16 @@ class Pregel(Compiled):
         if stream_mode != "values":
             return list(
                 self.stream(
-                    input, config, context=context, stream_mode=stream_mode, output_keys=output_keys, version=version
+                    input,
+                    config,
+                    context=context,
+                    stream_mode=stream_mode,
+                    output_keys=output_keys,
+                    durability=durability,
+                    version=version,
                 )
             )
-        entry = Entry(self, config, context, output_keys or self.output_channels, None)
+        entry = Entry(self, config, context, output_keys or self.output_channels, None, durability=durability)
         return result_of(entry.drive(_given(input)), version)
 
     async def ainvoke(
@@ -112,15 +122,23 @@ class Pregel(Compiled):
         context: Any = None,
         stream_mode: Modes = "values",
         output_keys: Keys | None = None,
+        durability: Durability | None = None,
         version: Version = "v1",
     ) -> Any:
         """The awaited twin of `invoke`; coroutines run on this event loop."""
         if stream_mode != "values":
             chunks = self.astream(
-                input, config, context=context, stream_mode=stream_mode, output_keys=output_keys, version=version
+                input,
+                config,
+                context=context,
+                stream_mode=stream_mode,
+                output_keys=output_keys,
+                durability=durability,
+                version=version,
             )
             return [chunk async for chunk in chunks]
-        entry = Entry(self, config, context, output_keys or self.output_channels, None, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        entry = Entry(self, config, context, output_keys or self.output_channels, None, loop, durability)
         return result_of(await entry.adrive(_given(input)), version)
 
     def stream(
@@ -132,6 +150,7 @@ class Pregel(Compiled):
         stream_mode: Modes | None = None,
         output_keys: Keys | None = None,
         subgraphs: bool = False,
+        durability: Durability | None = None,
         version: Version = "v1",
     ) -> Iterator[Any]:
         """What happens, as it happens; an exception of the flow comes after all that came before it.
@@ -146,7 +165,7 @@ class Pregel(Compiled):
         """
         parts: queue.SimpleQueue[Part | None] = queue.SimpleQueue()
         entry, shape = self._watched(
-            config, context, stream_mode, output_keys, subgraphs, version, parts.put, loop=None
+            config, context, stream_mode, output_keys, subgraphs, durability, version, parts.put, loop=None
         )
         return handed_out(entry, shape, parts, _given(input))
 
@@ -159,6 +178,7 @@ class Pregel(Compiled):
         stream_mode: Modes | None = None,
         output_keys: Keys | None = None,
         subgraphs: bool = False,
+        durability: Durability | None = None,
         version: Version = "v1",
     ) -> AsyncIterator[Any]:
         """The awaited twin of `stream`."""
@@ -170,9 +190,13 @@ class Pregel(Compiled):
             parts.append(part)
             loop.call_soon_threadsafe(some.set)
 
-        entry, shape = self._watched(config, context, stream_mode, output_keys, subgraphs, version, put, loop)
+        entry, shape = self._watched(
+            config, context, stream_mode, output_keys, subgraphs, durability, version, put, loop
+        )
         driver = loop.create_task(entry.adrive(_given(input)))
         driver.add_done_callback(lambda _: some.set())
+        # Of a Ctrl-C the event loop itself is told, and nobody asks the task.
+        driver.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while parts or not driver.done():
                 while parts:
@@ -193,13 +217,14 @@ class Pregel(Compiled):
         stream_mode: Modes | None,
         output_keys: Keys | None,
         subgraphs: bool,
+        durability: Durability | None,
         version: Version,
         put: Callable[[Part], None],
         loop: asyncio.AbstractEventLoop | None,
     ) -> tuple[Entry, Shape]:
         mode = self.stream_mode if stream_mode is None else stream_mode
         events = Events(checked_modes(mode), subgraphs, put)
-        entry = Entry(self, config, context, output_keys or self.stream_channels, events, loop)
+        entry = Entry(self, config, context, output_keys or self.stream_channels, events, loop, durability)
         return entry, Shape(version, not isinstance(mode, str), subgraphs)
 
     # --- threads
@@ -211,10 +236,10 @@ class Pregel(Compiled):
             NoSaverError: the program has no checkpointer.
             NoThreadError: the config names no thread.
         """
-        return snapshot.run(snapshot.state(self, self._address(config)), self.saver("`get_state`"))
+        return past.run(past.state(self, self._address(config)), self.saver("`get_state`"))
 
     async def aget_state(self, config: Config = None) -> StateSnapshot:
-        return await snapshot.arun(snapshot.state(self, self._address(config)), self.saver("`aget_state`"))
+        return await past.arun(past.state(self, self._address(config)), self.saver("`aget_state`"))
 
     def get_state_history(
         self,
@@ -232,7 +257,7 @@ class Pregel(Compiled):
             limit: at most so many.
         """
         saver = self.saver("`get_state_history`")
-        yield from snapshot.run(snapshot.history(self, self._address(config), filter, before, limit), saver)
+        yield from past.run(past.history(self, self._address(config), filter, before, limit), saver)
 
     async def aget_state_history(
         self,
@@ -243,7 +268,7 @@ class Pregel(Compiled):
         limit: int | None = None,
     ) -> AsyncIterator[StateSnapshot]:
         saver = self.saver("`aget_state_history`")
-        for one in await snapshot.arun(snapshot.history(self, self._address(config), filter, before, limit), saver):
+        for one in await past.arun(past.history(self, self._address(config), filter, before, limit), saver):
             yield one
 
     def update_state(self, config: Config, values: Any, as_node: str | None = None) -> dict[str, Any]:
@@ -255,21 +280,57 @@ class Pregel(Compiled):
         Args:
             as_node: the node; by default the only one, or the one that ran last.
         """
-        steps = snapshot.update(self, self._address(config), [StateUpdate(values, as_node)])
-        return snapshot.run(steps, self.saver("`update_state`"))
+        steps = past.update(self, self._address(config), [StateUpdate(values, as_node)])
+        return past.run(steps, self.saver("`update_state`"))
 
     async def aupdate_state(self, config: Config, values: Any, as_node: str | None = None) -> dict[str, Any]:
-        steps = snapshot.update(self, self._address(config), [StateUpdate(values, as_node)])
-        return await snapshot.arun(steps, self.saver("`aupdate_state`"))
+        steps = past.update(self, self._address(config), [StateUpdate(values, as_node)])
+        return await past.arun(steps, self.saver("`aupdate_state`"))
 
     def bulk_update_state(self, config: Config, supersteps: Sequence[Sequence[StateUpdate]]) -> dict[str, Any]:
         """The same for several super-steps of one or more updates each; one checkpoint each."""
-        steps = snapshot.bulk_update(self, self._address(config), supersteps)
-        return snapshot.run(steps, self.saver("`bulk_update_state`"))
+        steps = past.bulk_update(self, self._address(config), supersteps)
+        return past.run(steps, self.saver("`bulk_update_state`"))
 
     async def abulk_update_state(self, config: Config, supersteps: Sequence[Sequence[StateUpdate]]) -> dict[str, Any]:
-        steps = snapshot.bulk_update(self, self._address(config), supersteps)
-        return await snapshot.arun(steps, self.saver("`abulk_update_state`"))
+        steps = past.bulk_update(self, self._address(config), supersteps)
+        return await past.arun(steps, self.saver("`abulk_update_state`"))
+
+    def fork(
+        self,
+        snapshot: StateSnapshot | Config,
+        *,
+        results: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Begin a branch at a point in a thread's past, with some results or answers replaced; runs nothing.
+
+        The branch is the thread's newest state, to go on with by `invoke(None, config)`. It shares what was recorded up
+        to that point, but for what was computed from a replaced result; the old branch stays in the history.
+
+        Args:
+            snapshot: a snapshot of the history, or a config: `{"thread_id": "t"}` for the thread as it is now. At the
+                end of a run, results and answers are replaced after its last call.
+            results: task id, or a task's name where it was called once, → the value that stands for its outcome.
+            answers: question id → another answer to that question.
+        Returns:
+            The config of the new branch.
+        Raises:
+            UnknownCallError: no recorded call has that id or name, or several have the name.
+            QuestionError: an answer fits no question of that past.
+        """
+        named = snapshot.config if isinstance(snapshot, StateSnapshot) else snapshot
+        return past.run(past.fork(self, self._address(named), results, answers), self.saver("`fork`"))
+
+    async def afork(
+        self,
+        snapshot: StateSnapshot | Config,
+        *,
+        results: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        named = snapshot.config if isinstance(snapshot, StateSnapshot) else snapshot
+        return await past.arun(past.fork(self, self._address(named), results, answers), self.saver("`afork`"))
 
     def saver(self, what: str) -> Saver:
         """The checkpointer.
@@ -277,13 +338,20 @@ class Pregel(Compiled):
         Raises:
             NoSaverError: there is none; `what` needs it.
         """
-        if self.checkpointer is None:
+        kept_in = self.kept_in
+        if kept_in is None:
             raise NoSaverError(what)
-        return self.checkpointer
+        return kept_in
+
+    @property
+    def kept_in(self) -> Saver | None:
+        """The saver that holds its threads here and now: its own, or under test that of the stage."""
+        stage = staging.current()
+        return self.checkpointer if stage is None else stage.saver
 
     def _address(self, config: Config) -> Terms:
         terms = read_terms(joined(self.bound_config, config))
-        if terms.thread is None and self.checkpointer is not None:
+        if terms.thread is None and self.kept_in is not None:
             raise NoThreadError(getattr(self, "title", self.name))
         return terms
 

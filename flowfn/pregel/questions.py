@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flowfn import schema
+from flowfn.checkpoint import cells
 from flowfn.checkpoint.records import DEPENDS, QuestionRow, Save, SaveQuestion, UseAnswer, question_id
+from flowfn.checkpoint.rows import schema_of
 from flowfn.errors import AnswerRefusedError, Asked, NoSaverError, SaveStopped
 from flowfn.pregel import changed
-from flowfn.serde.base import preview
 from flowfn.types import Interrupt
 
 if TYPE_CHECKING:
@@ -38,23 +38,22 @@ def ask(
         row = _look_again(run, row)
     if row.state != "answered":
         _stop_at(run, frame, row, value)
-    frame.of.flags |= DEPENDS
-    run.depends = True
     return _use(run, frame, row, response_schema), row.by, row.note
 
 
 def _new(run: Run, frame: CallFrame, base: bytes, value: Any, key: str | None, allowed: str | None) -> QuestionRow:
     """A question that was never asked before, now stored."""
+    id = question_id(run.id, base)
     row = QuestionRow(
-        id=question_id(run.id, base),
+        id=id,
         base=base,
         run=run.id,
         ns=run.place.ns,
         caller=frame.path,
         step=-1,
         key=key,
-        payload=run.dumps(value, f"The question of `{frame.of.name}`"),
-        preview=preview(value, 200),
+        payload=run.dumps(value, f"The question of `{frame.of.name}`", cells.question(run.place.thread, id)),
+        preview=run.serde.preview(value, 200),
         schema=allowed,
         asked=time.time(),
     )
@@ -78,7 +77,8 @@ def _store(run: Run, frame: CallFrame, saves: Sequence[Save]) -> None:
     try:
         run.saver.save(saves)
     except Exception as error:
-        run.stop = frame.stop = SaveStopped(f"the question of `{frame.of.name}`", error)
+        frame.stop = SaveStopped(f"the question of `{frame.of.name}`", error)
+        run.outermost.halt(frame.stop)
         raise frame.stop from error
 
 
@@ -98,23 +98,35 @@ def _use(run: Run, frame: CallFrame, row: QuestionRow, response_schema: Any) -> 
     """The answer as the flow wants it; that it was used is stored first."""
     assert run.saver is not None
     assert row.answer is not None
-    answer = run.saver.serde.loads(row.answer)
+    cell = cells.answer(run.place.thread, row.id)
+    answer = run.serde.loads(row.answer, cell, f"The answer to question `{row.id}`")
     if response_schema is not None:
         try:
             answer = schema.converted(answer, response_schema)
         except ValueError as error:
             raise AnswerRefusedError(row.id, str(error)) from None
-    if not row.used:
-        with run.crew.lock:
-            run.journal.questions[row.base] = row._replace(used=run.attempt)
-            run.journal.unused.pop(row.base, None)
-        _store(run, frame, [UseAnswer(run.place, row.id, run.attempt)])
+    use(run, frame, row.base)
     return answer
 
 
+def use(run: Run, frame: CallFrame, base: bytes) -> None:
+    """The frame has used the answer to a question; that it did is stored."""
+    frame.of.flags |= DEPENDS
+    run.depends = True
+    with run.crew.lock:
+        row = run.journal.questions[base]
+        if row.used:
+            return
+        run.journal.questions[base] = row._replace(used=run.attempt)
+        run.journal.unused.pop(base, None)
+    _store(run, frame, [UseAnswer(run.place, row.id, run.attempt)])
+
+
 def _stop_at(run: Run, frame: CallFrame, row: QuestionRow, value: Any) -> NoReturn:
-    question = Interrupt(value, row.id, response_schema=json.loads(row.schema) if row.schema else None)
+    question = Interrupt(value, row.id, response_schema=schema_of(row))
     with run.crew.lock:
         run.asked[row.id] = question
+    if run.stage is not None:
+        run.stage.asked(question, frame)
     frame.stop = Asked(row.id)
     raise frame.stop

@@ -7,17 +7,21 @@ its super-steps is `loop.py`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from flowfn.checkpoint.base import Saver
+from flowfn.checkpoint import cells
+from flowfn.checkpoint.cells import Cell
 from flowfn.checkpoint.records import (
     CACHED,
     DEPENDS,
     Memory,
     Place,
+    Save,
     SaveCall,
     SaveWrites,
 )
@@ -27,13 +31,29 @@ from flowfn.errors import (
     SaveStopped,
     UnstorableError,
     UnstorableResultError,
+    WorkerDiedError,
 )
+from flowfn.executors import payload
 from flowfn.executors.threads import let_pass
-from flowfn.pregel import changed, outcomes
-from flowfn.pregel.callee import Callee
-from flowfn.pregel.calls import BLOCKED, CANCELLED, CRASHED, DONE, DUE, FAILURE, RUNNING, SAVING, STOPPED, VALUE, Call
+from flowfn.pregel import cached, changed, elsewhere, gates, outcomes, trying
+from flowfn.pregel.callee import Callee, is_gated
+from flowfn.pregel.calls import (
+    BLOCKED,
+    CANCELLED,
+    CRASHED,
+    DONE,
+    DUE,
+    FAILURE,
+    RESTING,
+    RUNNING,
+    SAVING,
+    STOPPED,
+    VALUE,
+    Call,
+)
 from flowfn.pregel.code import source_digest
 from flowfn.pregel.journal import Journal
+from flowfn.pregel.lagging import RunSaver
 from flowfn.pregel.saving import Saving
 from flowfn.pregel.telling import Telling
 from flowfn.pregel.update import NO_WRITES
@@ -41,9 +61,11 @@ from flowfn.serde.base import Serializer
 from flowfn.types import MISSING, Interrupt
 
 if TYPE_CHECKING:
+    from flowfn.executors.base import Where
     from flowfn.pregel.crew import Crew
     from flowfn.pregel.frame import CallFrame
     from flowfn.pregel.program import Pregel
+    from flowfn.pregel.staging import Staged
     from flowfn.pregel.terms import Terms
     from flowfn.stream.parts import Events
 
@@ -51,6 +73,9 @@ logger = logging.getLogger("flowfn")
 
 PLAIN = Serializer()
 """Encodes for runs that no saver keeps, whose cached results are decoded all the same."""
+
+NOBODY = -1
+"""No thread's number."""
 
 NO_JOURNAL = Journal()
 """Stands until the run has its own."""
@@ -61,6 +86,8 @@ class Run:
 
     Attributes:
         id: that of the checkpoint that began it.
+        secret: goes into every hash of a value that is stored.
+        owner: by this name it holds its thread, once its `place` has the number of a lease.
         journal: what it remembers of its calls.
         has_records: whether a call may find its outcome on record.
         code: task → digest of its source, of the tasks called so far; `code_before` what it was when they were last.
@@ -69,9 +96,13 @@ class Run:
         nested: the runs of flows that are being called inside.
         nodes: those of the current super-step.
         open_calls: how many calls and nodes have no outcome yet; `quiet` are told when there are none.
+        executor: where the tasks run that do not say, or None for threads.
+        stage: where it runs under test, or None.
         stop: what stops every frame of the run, or None.
         asked: its open questions of this attempt, those of nested flows too: id → question.
         failures: calls of this attempt that failed, whether now or on record.
+        crashed: those that an interrupt ended.
+        shared: key → call, of those that further attempts of a call around them may make again.
         previous: what the thread's last finished run left, or `MISSING`.
     """
 
@@ -79,7 +110,7 @@ class Run:
         self,
         program: Pregel,
         terms: Terms,
-        saver: Saver | None,
+        saver: RunSaver | None,
         crew: Crew,
         saving: Saving | None,
         events: Events | None,
@@ -88,7 +119,10 @@ class Run:
         self.program, self.terms, self.saver, self.crew, self.saving = program, terms, saver, crew, saving
         self.parent = parent
         self.serde = PLAIN if saver is None else saver.serde
-        self.place = Place(terms.thread or "", terms.ns)
+        self.secret = self.serde.digest_key
+        fence: int | None = None if parent is None else parent.run.place.fence
+        self.place: Place = Place(terms.thread or "", terms.ns, fence)
+        self.owner = ""
         self.thread = terms.thread
         self.id = ""
         self.attempt = 1
@@ -99,9 +133,13 @@ class Run:
         self.calls: dict[bytes, Call] = {}
         self.open_calls = 0
         self.quiet: list[Callable[[], object]] = []
+        self.stage: Staged | None = None
+        self.executor: Where | None = None
         self.stop: FlowStop | None = None
         self.asked: dict[str, Interrupt] = {}
         self.failures: list[Call] = []
+        self.crashed: list[Call] = []
+        self.shared: dict[bytes, Call] = {}
         self.previous: Any = MISSING
         self.depends = False
         self.nested: list[Run] = []
@@ -119,7 +157,29 @@ class Run:
         self.code_before = memory.run.code if memory.run else {}
         self.journal = Journal(memory.calls, memory.questions, committed)
 
+    @functools.cached_property
+    def surroundings(self) -> bytes:
+        """What code that runs elsewhere may ask for, packed once."""
+        previous = None if self.previous is MISSING else self.previous
+        config = self.terms.config_inside(self.id)
+        return payload.surroundings(config, self.terms.context, previous, self.program.store is not None)
+
     # --- where things are
+
+    @property
+    def title(self) -> str:
+        """What people call its flow."""
+        return getattr(self.program, "title", self.program.name)
+
+    @property
+    def can_go_on_elsewhere(self) -> bool:
+        """Whether another process could go on with it: a saver that saves in no time keeps it in this one's memory."""
+        saver = self.program.kept_in
+        return saver is not None and not saver.is_instant
+
+    @property
+    def how_to_resume(self) -> str:
+        return f'{self.title}.thread("{self.place.thread}").resume()'
 
     def is_body(self, call: Call) -> bool:
         """Whether this is the body of a flow written as a function, which holds no place of the crew."""
@@ -156,6 +216,8 @@ class Run:
 
     def known_call(self, key: bytes, frame: CallFrame, callee: Callee) -> Call | None:
         """The call that is on record under that key."""
+        if frame.of.shares and (earlier := self.shared.get(key)) is not None:
+            return trying.adopted(earlier, frame)
         row = self.journal.claim(key)
         if row is None:
             return None
@@ -168,13 +230,45 @@ class Run:
         """A call that has no outcome: it joins its super-step and is due once its arguments have their values."""
         if self.has_records:
             changed.tell(self, call)
-        crew, lock = self.crew, self.crew.lock
+        lock = self.crew.lock
         if lock.locked():
             let_pass(lock)
         with lock:
+            if self.stop is not None:
+                raise self.stop
             self._join(call)
-            then = self._block(call) if call.needs else crew.put(call)
+            callee = call.callee
+            if call.needs:
+                then = self._block(call)
+            elif callee.rate is None and callee.max_running is None:
+                then = self.crew.put(call)
+            else:
+                then = gates.ask(call)
         if then is not None:
+            then()
+
+    def put(self, call: Call) -> Callable[[], object] | None:
+        """A call is due, if its rate and limit allow. The lock is held; gives what is to be done once it is not."""
+        return gates.ask(call) if is_gated(call.callee) else self.crew.put(call)
+
+    def lay_down(self, call: Call) -> None:
+        """A claimed call rests until it is revived; raises the stop of a run that has stopped."""
+        with self.crew.lock:
+            if self.stop is not None:
+                raise self.stop
+            call.state = RESTING
+
+    def revive(self, call: Call) -> None:
+        """A call that rests is due again."""
+        is_body = self.is_body(call)
+        with self.crew.lock:
+            if call.state != RESTING:
+                return
+            call.state = DUE
+            then = None if is_body else self.put(call)
+        if is_body:
+            self.crew.start_body(call)
+        elif then is not None:
             then()
 
     def _block(self, call: Call) -> Callable[[], object] | None:
@@ -194,9 +288,18 @@ class Run:
         else:
             call.step = frame.of.step
             steps.begin(call.step)
+        if call.shares:
+            self.shared[call.key] = call
+        if call.shares or call.callee.effect is not None:
+            call.attempt, call.tried = self._attempts_before(call)
         frame.open_calls += 1
         self.calls[call.key] = call
         self.open_calls += 1
+
+    def _attempts_before(self, call: Call) -> tuple[int, int]:
+        """The number of the attempt that begins, and how many before it count for its retry policy."""
+        before, failed = self.journal.tried(call.key)
+        return before + 1, failed
 
     def _feed(self, call: Call) -> None:
         """All that a call's arguments wait for is done: it is due, or ends as the first of them that has no value."""
@@ -205,7 +308,7 @@ class Run:
             if call.state != BLOCKED:
                 return
             call.state = RUNNING if broken else DUE
-            then = None if broken else self.crew.put(call)
+            then = None if broken else self.put(call)
         if broken is None:
             if then is not None:
                 then()
@@ -218,7 +321,7 @@ class Run:
         changed.tell(self, call)
         with self.crew.lock:
             self._join(call)
-            call.state = RUNNING
+            call.state, call.worker = RUNNING, get_ident()
         call.started = time.time()
         try:
             call.value = fn()
@@ -237,7 +340,7 @@ class Run:
         """Store the failure of a call that had none of its own attempts."""
         with self.crew.lock:
             self._join(call)
-            call.state = RUNNING
+            call.state, call.worker = RUNNING, get_ident()
         call.outcome = FAILURE
         call.started = call.ended = time.time()
         if self.saver is not None:
@@ -251,12 +354,13 @@ class Run:
                 return False
             dropped = self.crew.drop(call)
             handle = call.handle
+            call.is_ending = handle is not None
         if dropped:
             call.outcome = CANCELLED
             self.settle(call)
             return True
         if handle is None:
-            return False
+            return elsewhere.end(call)
         loop = handle.get_loop()
         if asyncio._get_running_loop() is loop:
             handle.cancel()
@@ -266,38 +370,41 @@ class Run:
 
     # --- told by attempts
 
-    def answered_by_cache(self, call: Call) -> bool:
-        """Settle a call from the cache, if its policy and the cache say so."""
-        try:
-            value = self.program.cached(call)
-        except Exception:  # an entry that cannot be read is as good as none
-            logger.exception("An entry of the cache for task `%s` could not be read", call.name)
-            return False
-        if value is MISSING:
-            return False
+    def answered_by_cache(self, call: Call, value: Any) -> None:
+        """A call has its value from the cache."""
+        logger.info("Task `%s` is answered by the cache", call.name, extra=changed.context(self, call.name))
         call.started = call.ended = time.time()
         call.flags |= CACHED
         call.value = value
         self._conclude(call, VALUE)
-        return True
 
     def end(self, frame: CallFrame, value: Any = None, error: BaseException | None = None) -> None:
         """An attempt has come to its end, one way or another."""
         call = frame.of
+        if call.state == DONE:  # it was given up
+            frame.ended = True
+            return
+        if call.callee.timeout is None:
+            frame.ended = True
+        else:
+            with self.crew.lock:
+                if frame.ended:
+                    return
+                frame.ended = True
+            error = frame.too_late or error  # whatever the function came to: it was over already
         call.ended = time.time()
-        frame.ended = True
         if error is None and frame.stop is None:
             if frame.fresh:
                 _make_history(frame, None)
             call.value = value
+            if call.claim is not None:
+                cached.let_go(call) if call.flags & DEPENDS else cached.keep(call, value)
             if self.saver is None or call.frame is None:
                 self._conclude(call, VALUE)
             else:
                 call.args, call.kwargs, call.context = (), {}, None
                 outcomes.encode(call, self.serde)
-                self._put_on_record(call)
-            if call.cache_key is not None and not call.flags & DEPENDS and call.outcome == VALUE:
-                self._keep_in_cache(call)
+                self.put_on_record(call)
             return
         frame.raised = error is not None
         if error is None or frame.failed:
@@ -308,29 +415,41 @@ class Run:
             and not (frame.stop is not None and isinstance(error, BaseExceptionGroup))
         ):
             self._cancel_children(frame)
+            mine = get_ident()  # what an interrupt has kept this stack from noting
+            self._end_all(lambda one: one.frame is frame and one.worker == mine, CRASHED, error)
             self._conclude(call, CRASHED, error)
         elif frame.stop is not None:
             self._conclude(call, STOPPED, frame.stop)
         elif isinstance(error, FlowStop):
             self._conclude(call, STOPPED, error)
         elif isinstance(error, Exception):
-            self._cancel_children(frame)
-            self._conclude(call, FAILURE, error)
+            self._fail(frame, error)
         else:
             self._conclude(call, CANCELLED, error)
 
-    def _keep_in_cache(self, call: Call) -> None:
-        """Put a result into the cache; a cache that fails costs nobody the result."""
-        try:
-            self.program.keep_in_cache(call)
-        except Exception:
-            logger.exception("The result of task `%s` could not be kept in the cache", call.name)
+    def fail(self, frame: CallFrame, error: Exception) -> None:
+        """An attempt has failed while its function still runs."""
+        frame.of.ended = time.time()
+        frame.raised = True
+        _make_history(frame, error)
+        self._fail(frame, error)
+
+    def _fail(self, frame: CallFrame, error: Exception) -> None:
+        self._cancel_children(frame)
+        if frame.of.claim is not None:
+            cached.let_go(frame.of)
+        is_lost = frame.too_late is not None or isinstance(error, WorkerDiedError)
+        if is_lost and frame.of.callee.effect is not None:
+            frame.of.is_unclear = True
+        if not trying.is_tried_again(frame, error):
+            self._conclude(frame.of, FAILURE, error)
 
     def _cancel_children(self, frame: CallFrame) -> None:
         """Calls that a failed frame has made and nobody has begun do not start."""
         if frame.open_calls:
-            for child in [c for c in list(self.calls.values()) if c.frame is frame and c.state in (BLOCKED, DUE)]:
-                self.cancel(child)
+            for child in list(self.calls.values()):
+                if child.frame is frame and child.state in (BLOCKED, DUE, RESTING):
+                    self.cancel(child)
 
     def _conclude(self, call: Call, outcome: int, error: BaseException | None = None) -> None:
         """Note an outcome, and have it stored if it is one to be kept."""
@@ -341,7 +460,7 @@ class Run:
             self._conclude_node(call, kept)
         elif kept:
             outcomes.encode(call, self.serde)
-            self._put_on_record(call)
+            self.put_on_record(call)
         else:
             self.settle(call)
 
@@ -360,76 +479,107 @@ class Run:
     def _node_save(self, call: Call) -> SaveWrites:
         """The save of a finished node's writes, beside the checkpoint it was due at."""
         given = self.program.writes(call) or [(NO_WRITES, None)]
-        writes = [(name, self.dumps(v, f"What node `{call.name}` wrote")) for name, v in given]
-        return SaveWrites(self.place, self.checkpoint_id, call.id, self.program.path_text(call), writes)
+        what, at, id = f"What node `{call.name}` wrote", self.checkpoint_id, call.id
+        writes = [
+            (name, self.dumps(value, what, cells.write(self.place, at, id, slot, name)))
+            for slot, (name, value) in enumerate(given)
+        ]
+        return SaveWrites(self.place, at, id, self.program.path_text(call), writes)
 
     def node_saves(self, calls: Sequence[Call]) -> list[SaveWrites]:
         """The saves of finished nodes that go with the next checkpoint; for the history alone."""
         return [self._node_save(call) for call in calls] if self.saver is not None else []
 
-    def dumps(self, value: Any, what: str) -> bytes:
-        """The value encoded; `what` says in an error what it was.
+    def dumps(self, value: Any, what: str, cell: Cell) -> bytes:
+        """The value encoded for a cell; `what` says in an error what it was.
 
         Raises:
             UnstorableResultError: it cannot be.
         """
         try:
-            return self.serde.dumps(value, what)
+            return self.serde.dumps(value, what, cell)
         except UnstorableError as error:
             raise UnstorableResultError(what, error) from None
 
     def decoded(self, call: Call) -> Any:
         """What a call's payload holds, a new copy each time."""
         assert call.payload is not None
-        return self.serde.loads(call.payload)
+        return self.serde.loads(call.payload, call.cell, call.title)
 
     # --- saves
 
-    def _put_on_record(self, call: Call) -> None:
-        """Have an outcome stored; it is settled once that is done."""
+    def put_on_record(self, call: Call, more: Sequence[Save] = ()) -> None:
+        """Have an outcome stored; it is settled once that is done.
+
+        Args:
+            more: what is to be stored with it.
+        """
         saving = self.saving
         if saving is None or saving.is_instant:
-            self._store(call)
+            self._store(call, more)
             return
         lock = self.crew.lock
         if lock.locked():
             let_pass(lock)
         with lock:
+            if call.state == DONE:
+                return
             call.state = SAVING
-            save = SaveCall(self.place, self.id, outcomes.row(call, self.journal))
-            batch = saving.add(save, call)
+            batch = saving.add(self._saves_of(call, more), call)
         if batch is not None:
             saving.begin(batch)
 
-    def _store(self, call: Call) -> None:
+    def _saves_of(self, call: Call, more: Sequence[Save]) -> Sequence[Save]:
+        """The saves of an outcome, numbered. The lock is held."""
+        row = outcomes.row(call, self.journal)
+        if call.callee.effect is not None:
+            self.journal.note_effect(row)
+        save = SaveCall(self.place, self.id, row)
+        return trying.failed_attempt(call, save, more) if call.rests else (save,)
+
+    def _store(self, call: Call, more: Sequence[Save] = ()) -> None:
         """Store an outcome here and now, if there is a store, and settle it."""
         if self.saver is not None:
             lock = self.crew.lock
             if lock.locked():
                 let_pass(lock)
             with lock:
-                save = SaveCall(self.place, self.id, outcomes.row(call, self.journal))
+                if call.state == DONE:
+                    return
+                saves = self._saves_of(call, more)
             try:
-                self.saver.save([save])
-            except Exception as error:
+                self.saver.save(saves)
+            except BaseException as error:
                 self.saved(call, error)
-                return
-        self.settle(call)
+                if isinstance(error, Exception):
+                    return
+                raise
+        if call.rests:
+            trying.rest(call)
+        else:
+            self.settle(call)
 
     def _save(self, call: Call, save: SaveWrites) -> None:
         assert self.saving is not None
         with self.crew.lock:
             call.state = SAVING
-            batch = self.saving.add(save, call)
+            batch = self.saving.add((save,), call)
         if batch is not None:
             self.saving.begin(batch)
 
     def saved(self, call: Call, error: BaseException | None) -> None:
         """A call's outcome is durable, or could not be stored: then the whole run stops."""
-        if error is not None:
+        if call.state == DONE:  # it was given up
+            return
+        if error is not None and not isinstance(error, Exception):  # whether it is stored is in doubt
+            call.outcome, call.error = CRASHED, error
+        elif error is not None:
             stop = SaveStopped(f"the result of task `{call.name}`", error)
-            self.stop = self.stop or stop
             call.outcome, call.error = STOPPED, stop
+            self.outermost.halt(stop)
+        elif call.rests:
+            trying.rest(call)
+            return
         self.settle(call)
 
     def settle(self, call: Call) -> None:
@@ -438,26 +588,43 @@ class Run:
         if lock.locked():
             let_pass(lock)
         with lock:
-            call.state = DONE
+            if call.state == DONE:
+                return
             if not call.number:
                 call.number = self.journal.next_number()
             frame = call.frame
             committed: Sequence[int] = ()
             if frame is not None:
-                frame.open_calls -= 1
                 self.calls.pop(call.key, None)
                 if call.outcome <= CANCELLED:
                     committed = self.journal.steps.settle(call.step)
             waiters, call.waiters = call.waiters, None
+            slot, call.slot = call.slot, ""
+            if call.shares and call.outcome > FAILURE:
+                self.shared.pop(call.key, None)  # further attempts make it anew
             feeds, call.feeds = call.feeds, None
             if call.outcome == FAILURE and frame is not None:
                 self.failures.append(call)
                 frame.unseen = [*frame.unseen, call]
-            quiet = self._one_less() if self.telling is None else ()
+            elif call.outcome == CRASHED and frame is not None:
+                self.crashed.append(call)
+            # Without a call in between: an interrupt finds the call done and no longer counted, or neither.
+            call.state = DONE
+            quiet: Sequence[Callable[[], object]] = ()
+            if frame is not None:
+                frame.open_calls -= 1
+            if self.telling is None:
+                self.open_calls -= 1
+                if not self.open_calls:
+                    quiet, self.quiet = self.quiet, []
         if self.telling is not None:
             self.telling.settled(call, committed)
             with lock:  # only now: who is told that nothing is open has been told everything
                 quiet = self._one_less()
+        if call.claim is not None:
+            cached.let_go(call)
+        if slot:
+            gates.leave(call, slot)
         for dependent in feeds or ():
             if all(needed.state == DONE for needed in dependent.needs):
                 dependent.run._feed(dependent)
@@ -507,20 +674,123 @@ class Run:
         if self.telling is not None:
             self.telling.custom(frame, chunk)
 
-    def abandon(self) -> None:
-        """Whoever drove the run is gone: nothing more starts, and nobody waits for what runs."""
-        self.pause("its driver was interrupted")
+    # --- the end before the end
 
-    def pause(self, reason: str) -> None:
-        """Every frame stops at its next call, question or look; what runs is let finish and stored."""
+    def pause(self, reason: str, signal: int = 0, ends_coroutines: bool = True) -> None:
+        """Every frame stops at its next call, question or look; what runs is let finish and stored.
+
+        Args:
+            signal: the one that asked for it.
+            ends_coroutines: whether those that run are cancelled.
+        """
+        self.halt(Paused(reason, signal))
+        if ends_coroutines:
+            for run in self._tree():
+                for call in run._open():
+                    if call.handle is not None:
+                        run.cancel(call)
+
+    def halt(self, stop: FlowStop) -> None:
+        """Every frame stops, those of nested flows too, and nothing more begins."""
+        for run in self._tree():
+            with self.crew.lock:
+                run.stop = run.stop or stop
+            for call in run._open():
+                run._is_stopped_unbegun(call)
+
+    @property
+    def outermost(self) -> Run:
+        """The run that all others around this one are nested in."""
+        return self if self.parent is None else self.parent.run.outermost
+
+    def _tree(self) -> list[Run]:
+        """This run and those nested in it."""
         with self.crew.lock:
-            self.stop = self.stop or Paused(reason)
             nested = list(self.nested)
-        for inner in nested:
-            inner.pause(reason)
-        for call in [*self.calls.values(), *self.nodes]:
-            if call.state in (BLOCKED, DUE) or (call.handle is not None and call.state == RUNNING):
-                self.cancel(call)
+        return [self, *[run for inner in nested for run in inner._tree()]]
+
+    def _open(self) -> list[Call]:
+        return [*self.calls.values(), *self.nodes]
+
+    def _is_stopped_unbegun(self, call: Call) -> bool:
+        """Whether the call had not begun; then it ends here, and whoever waits for it stops."""
+        with self.crew.lock:
+            if not self.crew.drop(call):
+                return False
+            call.outcome, call.error = STOPPED, self.stop
+        self.settle(call)
+        return True
+
+    def leave_behind(self, frame: CallFrame) -> list[Call]:
+        """Flows called in an attempt that is left behind stop with it.
+
+        Returns:
+            Those of their calls whose outcome will still come.
+        """
+        left = []
+        for inner in [inner for inner in self.nested if inner.parent is frame]:
+            inner.pause("the attempt that called it took too long")
+            inner.give_up(NOBODY, everything=False)
+            left += [call for run in (inner, *inner.nested) for call in run._open() if call.state != DONE]
+        return left
+
+    def crash(self, error: BaseException) -> None:
+        """An interrupt has unwound this thread's stack, wherever it was: what the stack had claimed ends as well."""
+        self.pause("it was interrupted")
+        for inner in list(self.nested):
+            inner.crash(error)
+        mine = get_ident()
+        self._end_all(lambda call: call.worker == mine, CRASHED, error)
+        if self.saving is not None:
+            self.saving.crash(error)
+        with self.crew.lock:  # one that was interrupted while it was settled is still counted
+            self.open_calls = sum(call.state != DONE for call in self._open())
+        if self.parent is None:
+            self.crew.disband()
+
+    def lose(self, call: Call, error: BaseException) -> None:
+        """An interrupt came while it was being noted how a coroutine had ended."""
+        self._end_all(lambda one: one is call, CRASHED, error)
+        if self.saving is not None:
+            self.saving.crash(error)
+
+    def end_lost(self) -> None:
+        """The event loop of this thread, idle for a while, was interrupted: what it knows no more of has ended."""
+        interrupt = KeyboardInterrupt()
+        for inner in list(self.nested):
+            inner.end_lost()
+        self._end_all(
+            lambda call: call.callee.is_async and call.state == RUNNING and (call.handle is None or call.handle.done()),
+            CRASHED,
+            interrupt,
+        )
+        if self.saving is not None:
+            self.saving.crash(interrupt)
+
+    def give_up(self, driver: int, everything: bool) -> None:
+        """What other threads than the driver's still run is no longer waited for; its outcome will be refused.
+
+        Args:
+            everything: also coroutines, which were cancelled and should have ended, and what is being stored.
+        """
+        if self.parent is None:
+            self.crew.disband()
+        for inner in list(self.nested):
+            inner.give_up(driver, everything)
+        self._end_all(
+            lambda call: call.worker != driver and (everything or (call.handle is None and call.state != SAVING)),
+            STOPPED,
+            self.stop,
+        )
+
+    def _end_all(self, is_meant: Callable[[Call], bool], outcome: int, error: BaseException | None) -> None:
+        for call in self._open():
+            with self.crew.lock:
+                ends = call.state in (RUNNING, SAVING) and is_meant(call)
+                if ends:
+                    call.outcome, call.error = outcome, error
+            if ends:
+                self.settle(call)
 
 
 def _make_history(frame: CallFrame, error: BaseException | None) -> None:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowfn.checkpoint.base import Saver
 from flowfn.checkpoint.records import (
     Save,
 )
 from flowfn.executors import threads
+from flowfn.pregel.lagging import RunSaver
 
 if TYPE_CHECKING:
     from flowfn.pregel.calls import Call
 
-Batch: TypeAlias = list[tuple[Save, "Call"]]
-"""Saves, each with the call that is settled by it."""
+Batch: TypeAlias = list[tuple[Sequence[Save], "Call"]]
+"""Saves, each time with the call that is settled by them."""
 
 
 class Saving:
@@ -35,19 +36,22 @@ class Saving:
         lock: the runs' lock.
     """
 
-    def __init__(self, saver: Saver, loop: asyncio.AbstractEventLoop | None, lock: threading.Lock) -> None:
+    def __init__(self, saver: RunSaver, loop: asyncio.AbstractEventLoop | None, lock: threading.Lock) -> None:
         self._saver, self._loop, self._lock = saver, loop, lock
         self.is_instant = saver.is_instant
         self._queue: Batch = []
         self._is_busy = False
+        self._batch: Batch = []
+        self._committer = 0
 
-    def add(self, save: Save, call: Call) -> Batch | None:
-        """Queue a save; the lock is held. Gives the batch that the caller is to `begin` once it has let go of it."""
+    def add(self, saves: Sequence[Save], call: Call) -> Batch | None:
+        """Queue the saves of a call; the lock is held. Gives the batch that the caller is to `begin` once it is not."""
         if self._is_busy:
-            self._queue.append((save, call))
+            self._queue.append((saves, call))
             return None
-        self._is_busy = True
-        return [(save, call)]
+        self._is_busy, self._committer = True, threading.get_ident()
+        self._batch = [(saves, call)]
+        return self._batch
 
     def begin(self, batch: Batch) -> None:
         """Commit: on the event loop at its next turn, so that its neighbours share the commit, else here."""
@@ -64,9 +68,12 @@ class Saving:
             batch += self._queue
             self._queue = []
         try:
-            is_saved = self._saver.save_now([save for save, _ in batch])
+            is_saved = self._saver.save_now([save for saves, _ in batch for save in saves])
         except BaseException as error:
             self._tell(batch, error)
+            if not isinstance(error, Exception):
+                self._hand_over()
+                raise
         else:
             if not is_saved:
                 threads.workers.submit(lambda: self._commit_all(batch))
@@ -83,18 +90,34 @@ class Saving:
 
     def _commit(self, batch: Batch) -> Batch | None:
         """Commit one batch, tell its calls, and give the next one."""
+        self._committer, self._batch = threading.get_ident(), batch
         try:
-            self._saver.save([save for save, _ in batch])
+            self._saver.save([save for saves, _ in batch for save in saves])
         except BaseException as error:
             self._tell(batch, error)
             if not isinstance(error, Exception):  # an interrupt of the program: it goes on to whoever is on this stack
-                more = self._next()
-                if more is not None:
-                    threads.workers.submit(lambda: self._commit_all(more))
+                self._hand_over()
                 raise
         else:
             self._tell(batch, None)
         return self._next()
+
+    def _hand_over(self) -> None:
+        """This thread has its own affairs: another one commits what was queued meanwhile."""
+        more = self._next()
+        if more is not None:
+            threads.workers.submit(lambda: self._commit_all(more))
+
+    def crash(self, error: BaseException) -> None:
+        """An interrupt has unwound this thread's stack: what it was committing is in doubt, and others go on."""
+        with self._lock:
+            if not self._is_busy or self._committer != threading.get_ident():
+                return
+            batch, self._queue = self._queue, []
+            self._is_busy = bool(batch)
+        self._tell(self._batch, error)
+        if batch:
+            threads.workers.submit(lambda: self._commit_all(batch))
 
     def _next(self) -> Batch | None:
         """What was queued meanwhile, None when that is nothing and nobody commits any more."""

@@ -5,13 +5,12 @@ Generators that yield what they need of a saver, so that one text serves the blo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from flowfn.checkpoint import cells
 from flowfn.checkpoint.base import Saver
 from flowfn.checkpoint.records import (
     AbandonQuestions,
@@ -25,9 +24,12 @@ from flowfn.checkpoint.records import (
     Save,
     SaveCheckpoint,
     SaveRun,
+    TakeLease,
     split_call_checkpoint_id,
 )
+from flowfn.checkpoint.rows import interrupt_of
 from flowfn.errors import (
+    EmptyInputError,
     ForeignThreadError,
     InvalidUpdateError,
     UnknownCheckpointError,
@@ -38,10 +40,10 @@ from flowfn.errors import (
 )
 from flowfn.ids import new_id
 from flowfn.pregel.effects import ALL
+from flowfn.pregel.fork import branched, fork_saves, newest_checkpoint, next_fence, past, stored_part
 from flowfn.pregel.plan import PULL, Channels, DueTask, due_tasks
-from flowfn.pregel.resume import highest_version, newest_checkpoint
-from flowfn.pregel.update import DoneTask, apply_writes
-from flowfn.types import MISSING, Interrupt, PregelTask, StateSnapshot, StateUpdate
+from flowfn.pregel.update import DoneTask, apply_writes, new_checkpoint
+from flowfn.types import MISSING, PregelTask, StateSnapshot, StateUpdate
 
 if TYPE_CHECKING:
     from flowfn.pregel.program import Pregel
@@ -97,7 +99,7 @@ def state(program: Pregel, terms: Terms) -> Reading[StateSnapshot]:
         found: CheckpointTuple | None = yield Need("get_tuple", (config,))
         if found is None:
             raise UnknownCheckpointError(place.thread, at)
-        memory: Memory = yield Need("load", (place, found.metadata.get("run") or _base(at)))
+        memory: Memory = yield Need("load", (place, found.metadata.get("run") or stored_part(at)))
         return _snapshot(program, place, found, memory, memory.questions)
     memory = yield Need("load", (place,))
     if memory.checkpoint is None:
@@ -127,7 +129,7 @@ def history(
     results: dict[str | None, Any] = {}
     shown = []
     for one in found:
-        base, run = _base(one.checkpoint["id"]), one.metadata.get("run")
+        base, run = stored_part(one.checkpoint["id"]), one.metadata.get("run")
         if program.is_function and one.metadata.get("source") == "loop":
             results[run] = program.output(_channels(program, one.checkpoint), program.stream_channels)
         if base not in memories:
@@ -140,12 +142,6 @@ def history(
 def step_of(found: CheckpointTuple) -> int:
     """The number of a checkpoint's super-step."""
     return found.metadata.get("step", -1)
-
-
-def _base(checkpoint: str) -> str:
-    """The stored checkpoint that an id belongs to."""
-    split = split_call_checkpoint_id(checkpoint)
-    return split[0] if split else checkpoint
 
 
 def _config(place: Place, checkpoint: str | None) -> dict[str, Any]:
@@ -177,10 +173,7 @@ def _snapshot(
         following = split[1] + 1 if split else 0
         questions = [q for q in questions if q.step == following] if due else []
     serde = program.saver("A state").serde
-    asked = tuple(
-        Interrupt(serde.loads(q.payload), q.id, response_schema=json.loads(q.schema) if q.schema else None)
-        for q in questions
-    )
+    asked = tuple(interrupt_of(q, place.thread, serde) for q in questions)
     error = memory.run.error if memory.run and due else None
     tasks = tuple(
         PregelTask(
@@ -244,10 +237,23 @@ def _due(
         channels,
         versions,
         seen,
-        checkpoint_id=_base(found.checkpoint["id"]),
+        checkpoint_id=stored_part(found.checkpoint["id"]),
         step=step_of(found) + (0 if found.metadata.get("source") == "call" else 1),
         ns=place.ns,
     )
+
+
+def _free(program: Pregel, place: Place, newest: Memory) -> TakeLease:
+    """Refuses an edit of a thread that somebody runs, or has run since it was loaded."""
+    return TakeLease(place._replace(fence=next_fence(newest)), program.name, None)
+
+
+def _is_over(program: Pregel, place: Place, memory: Memory) -> bool:
+    """Whether nothing was due at a stored checkpoint."""
+    found = memory.checkpoint
+    assert found is not None
+    versions, seen = found.checkpoint["channel_versions"], found.checkpoint["versions_seen"]
+    return not _due(program, place, found, _channels(program, found.checkpoint), versions, seen)
 
 
 def update(program: Pregel, terms: Terms, updates: Sequence[StateUpdate]) -> Reading[dict[str, Any]]:
@@ -256,7 +262,7 @@ def update(program: Pregel, terms: Terms, updates: Sequence[StateUpdate]) -> Rea
     newest: Memory = yield Need("load", (place,))
     if newest.thread is not None and newest.thread.flow != program.name and not place.ns:
         raise ForeignThreadError(place.thread, newest.thread.flow, program.name)
-    memory: Memory = newest if at is None else (yield Need("load", (place, _base(at))))
+    memory: Memory = newest if at is None else branched((yield Need("load", (place, stored_part(at)))), newest)
     old = memory.checkpoint
     channels: Any = program.new_channels() if old is None else _channels(program, old.checkpoint)
     versions = dict(old.checkpoint["channel_versions"]) if old else {}
@@ -266,23 +272,18 @@ def update(program: Pregel, terms: Terms, updates: Sequence[StateUpdate]) -> Rea
         node = program.nodes[_writing_node(program, seen, one.as_node)]
         tasks.append(DoneTask(node.name, (PULL, node.name), BY_HAND, node.writes(one.values)))
     before = dict(versions)
-    apply_writes(channels, versions, seen, tasks, program.listened, highest_version(newest))
+    apply_writes(channels, versions, seen, tasks, program.listened)
     moved = {name for name in versions if versions[name] != before.get(name)}
     id, step = new_id(), (step_of(old) if old else -1) + 1
     goes_on = bool(due_tasks(program.nodes, channels, versions, seen, checkpoint_id=id, step=step + 1))
-    checkpoint: Checkpoint = {
-        "v": 4,
-        "id": id,
-        "ts": datetime.now(UTC).isoformat(),
-        "channel_values": {},
-        "channel_versions": versions,
-        "versions_seen": seen,
-        "updated_channels": sorted(moved),
-    }
+    checkpoint = new_checkpoint(id, versions, seen, moved)
     metadata: CheckpointMetadata = {"source": "update", "step": step, "parents": {}, "run": id}
     parent = newest_checkpoint(memory) if at is None else at
-    saves: list[Save] = [AbandonQuestions(place)] if any(q.state == "open" for q in newest.questions) else []
-    saves.append(SaveCheckpoint(place, checkpoint, metadata, parent, _encoded(program, channels, moved)))
+    saves: list[Save] = [] if place.ns else [_free(program, place, newest)]
+    if any(question.state == "open" for question in newest.questions):
+        saves.append(AbandonQuestions(place))
+    values = _encoded(program, place, channels, versions, moved)
+    saves.append(SaveCheckpoint(place, checkpoint, metadata, parent, values))
     saves.append(SaveRun(place, RunRow(id, program.name, 1, time.time(), "paused" if goes_on else "finished")))
     yield Need("save", (saves,))
     return _config(place, id)
@@ -299,11 +300,48 @@ def bulk_update(program: Pregel, terms: Terms, supersteps: Sequence[Sequence[Sta
     return config
 
 
-def _encoded(program: Pregel, channels: Channels, moved: set[str]) -> dict[str, bytes]:
+def fork(
+    program: Pregel, terms: Terms, results: Mapping[str, Any] | None, answers: Mapping[str, Any] | None
+) -> Reading[dict[str, Any]]:
+    """Begin a branch at a checkpoint, with some results or answers replaced; gives its config."""
+    place = terms.place
+    newest: Memory = yield Need("load", (place,))
+    at = terms.checkpoint_id or newest_checkpoint(newest)
+    if at is None:
+        raise EmptyInputError(program.name, place.thread)
+    memory: Memory = yield Need("load", (place, stored_part(at)))
+    while (results or answers) and _is_over(program, place, memory):
+        # After the end of a run there is nothing to go on with: the branch leaves it after its last call.
+        found = memory.checkpoint
+        if memory.run is not None and memory.run.id != stored_part(at):
+            memory = yield Need("load", (place, memory.run.id))
+            at = newest_checkpoint(memory) or at
+            break
+        if found is None or found.parent_config is None:
+            break
+        at = found.parent_config["configurable"]["checkpoint_id"]
+        memory = yield Need("load", (place, stored_part(at)))
+    there = past(place, at, branched(memory, newest), _is_over(program, place, memory), at == newest_checkpoint(newest))
+    marks = {**terms.marks, "step": there.step + 1, "parents": {}}
+    has_questions = any(question.state == "open" for question in newest.questions)
+    serde = program.saver("`fork`").serde
+    saves = fork_saves(program, serde, there, marks, has_questions, results or {}, answers or {})
+    yield Need("save", ([_free(program, place, newest), *saves],))
+    branch: Memory = yield Need("load", (place,))
+    return _config(place, newest_checkpoint(branch))
+
+
+def _encoded(
+    program: Pregel, place: Place, channels: Channels, versions: Mapping[str, int], moved: set[str]
+) -> dict[str, bytes]:
     serde = program.saver("An update").serde
     values = {name: channels[name].checkpoint() for name in moved}
     try:
-        return {name: serde.dumps(v, program.channel_title(name)) for name, v in values.items() if v is not MISSING}
+        return {
+            name: serde.dumps(value, program.channel_title(name), cells.value(place, name, versions[name]))
+            for name, value in values.items()
+            if value is not MISSING
+        }
     except UnstorableError as error:
         raise UnstorableResultError("The update", error) from None
 

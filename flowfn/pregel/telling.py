@@ -10,6 +10,7 @@ from flowfn.checkpoint.records import (
     QuestionRow,
     call_checkpoint_id,
 )
+from flowfn.checkpoint.rows import interrupt_of
 from flowfn.pregel.calls import FAILURE, STOPPED, VALUE, Call, NodeCall
 from flowfn.pregel.plan import PUSH, DueTask
 from flowfn.stream import parts
@@ -111,6 +112,11 @@ class Telling:
         inside = () if node is frame.of else (f"{node.name}:{node.id}",)
         self.events.tell((*self.ns, *inside), "custom", chunk)
 
+    def retried(self, call: Call, error: BaseException, wait: float) -> None:
+        """An attempt has failed, and another one will follow in so many seconds."""
+        part = {"id": call.id, "name": call.name, "attempt": call.attempt, "error": error, "wait": wait}
+        self.events.tell_debug(self.ns, "none", "retry", self.step, part)
+
     def changed(self, call: Call, parameters: Sequence[str], text: str) -> None:
         """A call that is not on record, where results of its task lie unclaimed."""
         part = {"id": call.id, "name": call.name, "differs_in": list(parameters), "message": text}
@@ -149,10 +155,8 @@ class Telling:
         )
 
     def _questions(self, rows: Sequence[QuestionRow]) -> tuple[dict[str, Any], ...]:
-        serde = self.run.saver.serde if self.run.saver else None
-        return tuple(
-            parts.interrupt_shape(Interrupt(serde.loads(row.payload), row.id)) for row in rows if serde is not None
-        )
+        serde, thread = self.run.serde, self.run.place.thread
+        return tuple(parts.interrupt_shape(interrupt_of(row, thread, serde)) for row in rows)
 
     def _config(self, id: str) -> dict[str, Any]:
         place = self.run.place

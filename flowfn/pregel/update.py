@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from flowfn.channels import Channel
+from flowfn.checkpoint.records import Checkpoint
 from flowfn.errors import ConflictingWritesError, InvalidUpdateError, listed
 from flowfn.pregel.plan import PUSH, Channels, Path, path_text
 
@@ -23,6 +25,11 @@ FOR_THE_LOOP = frozenset(
     {NO_WRITES, PUSH, "__resume__", "__interrupt__", "__return__", "__error__", "__error_source_node__"}
 )
 """What a task writes to tell the loop something; no channel has such a name."""
+
+
+BRANCH = "__branch__"
+"""Stands among the versions of a branch that leaves a thread's past, at the highest version the thread has: so the
+branch counts on from there, and shares no version of a channel with the one it left."""
 
 
 class DoneTask(NamedTuple):
@@ -47,7 +54,6 @@ def apply_writes(
     seen: MutableMapping[str, dict[str, int]],
     tasks: Sequence[DoneTask],
     listened: Collection[str],
-    after: int = 0,
 ) -> set[str]:
     """Fold one super-step's writes into its channels, in the order of task paths, whoever finished first.
 
@@ -58,7 +64,6 @@ def apply_writes(
         tasks: each with its writes. Tasks that were triggered by nothing are no super-step: they only write.
         listened: the channels that make a node due, see `listened_channels`. If none of these moved, channels that wait
             for the end are told that it has come.
-        after: new versions are higher than this: a branch shares no version with the one it left.
     Returns:
         Names of the channels that moved to a new version and have a value.
     Raises:
@@ -67,7 +72,7 @@ def apply_writes(
     """
     if len(tasks) > 1:
         tasks = sorted(tasks, key=lambda task: path_text(task.path))
-    version = max(after, *versions.values()) + 1 if versions else after + 1
+    version = max(versions.values(), default=0) + 1
     moved: set[str] = set()
 
     def move(name: str) -> None:
@@ -96,6 +101,21 @@ def apply_writes(
             if channel.finish():
                 move(name)
     return moved
+
+
+def new_checkpoint(
+    id: str, versions: Mapping[str, int], seen: Mapping[str, Mapping[str, int]], moved: Collection[str]
+) -> Checkpoint:
+    """The state now, as a checkpoint without its values."""
+    return {
+        "v": 4,
+        "id": id,
+        "ts": datetime.now(UTC).isoformat(),
+        "channel_values": {},
+        "channel_versions": dict(versions),
+        "versions_seen": {node: dict(known) for node, known in seen.items()},
+        "updated_channels": sorted(moved),
+    }
 
 
 def _mark_seen(

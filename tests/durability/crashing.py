@@ -1,11 +1,11 @@
-"""What the tests of this folder share: a saver that dies, tasks that count, one body for functions and coroutines."""
+"""What the tests of this folder share: savers that fail, what runs and is seen, one body for both kinds of function."""
 
 import asyncio
 import threading
 
 import flowfn
 from flowfn.checkpoint import Saver
-from flowfn.checkpoint.base import SaveCall
+from flowfn.checkpoint.base import SaveCall, SaveWrites
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 
@@ -14,8 +14,89 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-class DoomedSaver(Saver):
-    """Hands everything to another saver, and dies at one of the writes; a dead one does nothing any more.
+class Forwarding(Saver):
+    """Hands everything to another saver; the base of those that disturb it."""
+
+    def __init__(self, inner):
+        self.inner, self.serde, self.is_instant = inner, inner.serde, inner.is_instant
+
+
+def _forwarded(name):
+    def method(self, *args, **kwargs):
+        return getattr(self.inner, name)(*args, **kwargs)
+
+    return method
+
+
+for _name in Saver.__abstractmethods__:
+    setattr(Forwarding, _name, _forwarded(_name))
+Forwarding.__abstractmethods__ = frozenset()
+
+
+class FailingSaver(Forwarding):
+    """Fails at one of the saves, and works again after that.
+
+    Args:
+        inner: what stores.
+        at: number of the save, from 1; 0 for never.
+        after: whether that save is done all the same.
+        error: what is raised.
+
+    Attributes:
+        saves: how many there were.
+        failed: what the one that failed was to store; None before.
+        stored: labels of the calls stored.
+        when_failed: called at that moment.
+    """
+
+    is_dead = False
+
+    def __init__(self, inner, at=0, after=False, error=None):
+        super().__init__(inner)
+        self.is_instant = False
+        self.at, self.after, self.error = at, after, error
+        self.saves, self.failed, self.stored, self.when_failed = 0, None, [], lambda: None
+        self._lock = threading.Lock()
+
+    def _begin(self, saves):
+        with self._lock:
+            self.saves += 1
+            if self.saves != self.at:
+                return False
+        if self.after:
+            return True
+        self._fail(saves)
+
+    def _end(self, saves, fails):
+        self.stored += labels_in(saves, self.serde)
+        if fails:
+            self._fail(saves)
+
+    def _fail(self, saves):
+        self.failed = list(saves)
+        self.when_failed()
+        raise self.error
+
+    def save(self, saves):
+        fails = self._begin(saves)
+        self.inner.save(saves)
+        self._end(saves, fails)
+
+    def save_now(self, saves):
+        fails = self._begin(saves)
+        done = self.inner.save_now(saves)
+        assert done, "nobody else writes in these tests"
+        self._end(saves, fails)
+        return True
+
+    async def asave(self, saves):
+        fails = self._begin(saves)
+        await self.inner.asave(saves)
+        self._end(saves, fails)
+
+
+class DoomedSaver(Forwarding):
+    """Dies at one of the writes; a dead one does nothing any more.
 
     Args:
         inner: what survives.
@@ -25,7 +106,8 @@ class DoomedSaver(Saver):
     """
 
     def __init__(self, inner, at=0, after=False, error=Crash):
-        self.inner, self.serde = inner, inner.serde
+        super().__init__(inner)
+        self.is_instant = False
         self.at, self.after, self.error = at, after, error
         self.writes, self.is_dead, self.stored = 0, False, []
         self._lock = threading.Lock()
@@ -41,7 +123,7 @@ class DoomedSaver(Saver):
         return dies
 
     def _end_write(self, saves, dies):
-        self.stored += [label_of(save.row) for save in saves if isinstance(save, SaveCall)]
+        self.stored += labels_in(saves, self.serde)
         if dies:
             raise self.error("died after the write was done")
 
@@ -73,43 +155,63 @@ class DoomedSaver(Saver):
         self._end_write((), dies)
 
 
-def _forwarded(name):
-    def method(self, *args, **kwargs):
-        return getattr(self.inner, name)(*args, **kwargs)
-
-    return method
-
-
-for _name in Saver.__abstractmethods__:
-    if _name not in DoomedSaver.__dict__:
-        setattr(DoomedSaver, _name, _forwarded(_name))
-DoomedSaver.__abstractmethods__ = frozenset()
-
-
-def label_of(row):
-    """(task, its one argument as text) of a stored call."""
-    return row.name.rpartition(":")[2].rpartition(".")[2], row.arguments
+def labels_in(saves, serde):
+    """Labels of the results that these saves store, of tasks and of nodes: (name, its one argument as text)."""
+    labels = []
+    for save in saves:
+        if isinstance(save, SaveCall):
+            labels.append((save.row.name.rpartition(":")[2].rpartition(".")[2], save.row.arguments))
+        if isinstance(save, SaveWrites):
+            value = serde.loads(save.writes[0][1])
+            name, argument = value[-1] if isinstance(value[-1], list) else value
+            labels.append((name, repr(argument)))
+    return labels
 
 
 class Witness:
     """Sees what runs and what is seen, as long as the process lives.
 
     Attributes:
-        ran: labels of attempts begun before the crash.
+        ran: labels of bodies begun before the crash.
         saw: labels of results that reached their caller before the crash.
     """
 
     def __init__(self, saver):
         self.saver, self.ran, self.saw = saver, [], []
-        self.lock = threading.Lock()  # keeps this object out of the identity of tasks that capture it
+
+    def __flow_key__(self):
+        return "witness"
 
     def run(self, task, argument):
+        """The body of a task or flow begins; gives what it is to return, which says which call it was."""
         if not self.saver.is_dead:
             self.ran.append((task, repr(argument)))
+        return [task, argument]
 
-    def see(self, task, argument):
+    def work(self, value):
+        """What the body then does until it has that value; waited for as a future is."""
+        return Working()
+
+    def see(self, value, by):
+        """A result has reached the body that is to return `by`; gives the result back."""
         if not self.saver.is_dead:
-            self.saw.append((task, repr(argument)))
+            self.saw.append((value[0], repr(value[1])))
+        return value
+
+    def hear(self, question, answer, by):
+        """So has an answer."""
+        assert answer == "yes"
+        return [question, answer]
+
+
+class Working:
+    """Something that takes no time."""
+
+    def result(self):
+        pass
+
+    def __await__(self):
+        return asyncio.sleep(0).__await__()
 
 
 def driven(steps):
@@ -165,6 +267,48 @@ def task_of(body, how):
     return flowfn.task(written(body, how))
 
 
+class Calling:
+    """A flow to be called inside another one; what a call gives is waited for as a future is."""
+
+    def __init__(self, flow):
+        self.flow = flow
+
+    def __flow_key__(self):
+        return self.flow.name
+
+    def __call__(self, input):
+        return _Called(self.flow, input)
+
+
+class _Called:
+    def __init__(self, flow, input):
+        self.flow, self.input = flow, input
+
+    def result(self):
+        return self.flow.invoke(self.input)
+
+    def __await__(self):
+        return self.flow.ainvoke(self.input).__await__()
+
+
+END = object()
+
+
+class Next:
+    """What comes next out of `as_completed` or `map`, waited for as a future is; `END` when nothing does."""
+
+    def __init__(self, source):
+        self.source, self.here, self.there = source, None, None
+
+    def result(self):
+        self.here = self.here or iter(self.source)
+        return next(self.here, END)
+
+    def __await__(self):
+        self.there = self.there or aiter(self.source)
+        return anext(self.there, END).__await__()
+
+
 def call(flow, how, value, config=CONFIG):
     """`invoke` or `ainvoke`."""
     if how == "sync":
@@ -172,20 +316,20 @@ def call(flow, how, value, config=CONFIG):
     return asyncio.run(flow.ainvoke(value, config))
 
 
-def finished(flow, how, inputs, answer="yes", saver=None):
-    """Take the thread through a run for each input, from wherever it stands; every question gets the same answer."""
-    result = None
+def finished(flow, how, inputs, answer="yes", saver=None, thread="t"):
+    """Take a thread through a run for each input, from wherever it stands; every question gets the same answer."""
+    result, config = None, {"configurable": {"thread_id": thread}}
     for _ in range(30):
-        runs = saver.runs("t")
+        runs = saver.runs(thread)
         if not runs:
-            result = call(flow, how, inputs[0])
+            result = call(flow, how, inputs[0], config)
         elif runs[0].status != "finished":
-            result = call(flow, how, None)
+            result = call(flow, how, None, config)
         elif len(runs) < len(inputs):
-            result = call(flow, how, inputs[len(runs)])
+            result = call(flow, how, inputs[len(runs)], config)
         else:
-            return call(flow, how, None) if result is None else result
+            return call(flow, how, None, config) if result is None else result
         while isinstance(result, dict) and "__interrupt__" in result:
             answers = {question.id: answer for question in result["__interrupt__"]}
-            result = call(flow, how, flowfn.Command(resume=answers))
+            result = call(flow, how, flowfn.Command(resume=answers), config)
     raise AssertionError("the thread never comes to its end")

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from flowfn import Command, entrypoint, interrupt, task
+from flowfn import Command, entrypoint, interrupt, task, wait
 from flowfn.checkpoint import InMemorySaver
 from flowfn.errors import BlockedLoopError
 
@@ -153,7 +153,9 @@ def test_a_coroutine_of_a_plain_flow_can_be_cancelled_at_once():
     @entrypoint
     def flow(x):
         future = slow()
-        return future.cancel() and future.cancelled()
+        is_cancelling = future.cancel()
+        wait([future])
+        return is_cancelling and future.cancelled()
 
     assert flow.invoke(1) is True
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flowfn.checkpoint import SqliteSaver
+from flowfn.checkpoint import SqliteSaver, cells
 from flowfn.checkpoint.base import Place
 
 pytestmark = pytest.mark.timeout(180)
@@ -37,8 +37,9 @@ def stored_files(database: Path) -> set[str]:
         return set()
     saver = SqliteSaver(database)
     [thread] = saver.threads()
-    rows = saver.calls(Place(thread.thread), thread.run)
-    return {saver.serde.loads(row.payload).path for row in rows if row.name.endswith(":digest")}
+    place, run = Place(thread.thread), thread.run
+    rows = [row for row in saver.calls(place, run) if row.name.endswith(":digest")]
+    return {saver.serde.loads(row.payload, cells.call(place, run, row.key)).path for row in rows}
 
 
 def digested(process: subprocess.Popen[str], notes: Path, is_killed: bool) -> Counter[str]:
