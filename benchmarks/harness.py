@@ -56,6 +56,11 @@ def cpu_per_unit(trial: Trial, n: int) -> float:
     return (cpu() - before) / n * 1e6
 
 
+def cpu_of_all(trial: Trial, n: int) -> float:
+    """Run the trial; milliseconds of CPU for all its units together."""
+    return cpu_per_unit(trial, n) * n / 1e3
+
+
 def reported(trial: Trial, n: int) -> float:
     """Run the trial; the number it returns."""
     return float(trial())

@@ -7,7 +7,8 @@ flowfn's default.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ class Library:
     Args:
         memory: a new saver that keeps everything in memory.
         sqlite: the saver of a file, and the one for flows that are awaited.
+        questions: what is open in all threads that a saver keeps.
     """
 
     task: Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -38,6 +40,7 @@ class Library:
     memory: Callable[[], Any]
     sqlite: Callable[[str], AbstractContextManager[Any]]
     asqlite: Callable[[str], AbstractAsyncContextManager[Any]]
+    questions: Callable[[Any], Sequence[Any]]
 
 
 @contextmanager
@@ -59,6 +62,15 @@ async def _langgraph_asqlite(path: str) -> AsyncIterator[Any]:
         yield saver
 
 
+def _langgraph_questions(saver: Any) -> list[Any]:
+    """There is no other list than that of all checkpoints, each with what its tasks have left."""
+    return [write for found in saver.list(None) for write in found.pending_writes if write[1] == "__interrupt__"]
+
+
+def _flowfn_questions(saver: Any) -> list[Any]:
+    return saver.questions(limit=sys.maxsize)  # type: ignore[no-any-return]
+
+
 LANGGRAPH = Library(
     task=langgraph.func.task,
     entrypoint=langgraph.func.entrypoint,
@@ -67,6 +79,7 @@ LANGGRAPH = Library(
     memory=langgraph.checkpoint.memory.InMemorySaver,
     sqlite=_langgraph_sqlite,
     asqlite=_langgraph_asqlite,
+    questions=_langgraph_questions,
 )
 
 FLOWFN = Library(
@@ -77,4 +90,5 @@ FLOWFN = Library(
     memory=InMemorySaver,
     sqlite=SqliteSaver,
     asqlite=SqliteSaver,
+    questions=_flowfn_questions,
 )

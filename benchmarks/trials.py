@@ -9,10 +9,12 @@ import asyncio
 import functools
 import itertools
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,42 +28,49 @@ from benchmarks.libraries import Library
 ROOT = Path(__file__).resolve().parent.parent
 _threads = itertools.count()
 
+Use = Callable[[Library, Any, int], Any]
+"""What is done with a flow, given the number of units."""
+
 
 def fresh() -> dict[str, Any]:
     """The configuration of a thread that nobody has used."""
     return {"configurable": {"thread_id": f"thread-{next(_threads)}"}}
 
 
-def in_memory(library: Library, make: MakeFlow, sizes: Sizes | None = None) -> Entrant:
-    """One run of the flow."""
+def once(library: Library, flow: Any, n: int) -> Any:
+    """One run of that many units."""
+    return flow.invoke(n, fresh())
+
+
+def each(library: Library, flow: Any, n: int) -> None:
+    """That many runs of one unit, each on a new thread."""
+    for _ in range(n):
+        flow.invoke(1, fresh())
+
+
+def asked(library: Library, flow: Any, n: int) -> Any:
+    """One run with a question for each unit, each of which is answered."""
+    config = fresh()
+    result = flow.invoke(n, config)
+    for _ in range(n):
+        result = flow.invoke(library.command(resume=1), config)
+    return result
+
+
+def in_memory(library: Library, make: MakeFlow, sizes: Sizes | None = None, use: Use = once) -> Entrant:
+    """A flow whose threads nobody keeps longer than the process."""
 
     def trials(n: int) -> Trials:
         while True:
             flow = make(library, library.memory())
-            yield partial(flow.invoke, n, fresh())
+            flow.invoke(1, fresh())
+            yield partial(use, library, flow, n)
 
     return Entrant(trials, sizes)
 
 
-def invokes(library: Library, make: MakeFlow) -> Entrant:
-    """Many runs, each on a new thread."""
-
-    def trials(n: int) -> Trials:
-        while True:
-            flow, configs = make(library, library.memory()), [fresh() for _ in range(n)]
-            flow.invoke(1, fresh())
-            yield partial(_invoke_each, flow, configs)
-
-    return Entrant(trials)
-
-
-def _invoke_each(flow: Any, configs: list[dict[str, Any]]) -> None:
-    for config in configs:
-        flow.invoke(1, config)
-
-
 def awaited_in_memory(library: Library, make: MakeFlow, sizes: Sizes | None = None) -> Entrant:
-    """One awaited run of the flow."""
+    """One awaited run of a flow whose threads nobody keeps longer than the process."""
 
     def trials(n: int) -> Trials:
         with asyncio.Runner() as runner:
@@ -72,18 +81,18 @@ def awaited_in_memory(library: Library, make: MakeFlow, sizes: Sizes | None = No
     return Entrant(trials, sizes)
 
 
-def on_sqlite(library: Library, make: MakeFlow) -> Entrant:
-    """One run on a new file, that was opened before."""
+def on_sqlite(library: Library, make: MakeFlow, sizes: Sizes | None = None, use: Use = once) -> Entrant:
+    """A flow that keeps its threads in a new file, which was opened before."""
 
     def trials(n: int) -> Trials:
         with TemporaryDirectory() as folder:
             for at in itertools.count():
                 with library.sqlite(f"{folder}/{at}.db") as saver:
                     flow = make(library, saver)
-                    flow.invoke(0, fresh())
-                    yield partial(flow.invoke, n, fresh())
+                    flow.invoke(1, fresh())
+                    yield partial(use, library, flow, n)
 
-    return Entrant(trials)
+    return Entrant(trials, sizes)
 
 
 def awaited_on_sqlite(library: Library, make: MakeFlow) -> Entrant:
@@ -95,7 +104,7 @@ def awaited_on_sqlite(library: Library, make: MakeFlow) -> Entrant:
                 opened = library.asqlite(f"{folder}/{at}.db")
                 flow = make(library, runner.run(_entered(opened)))
                 try:
-                    runner.run(flow.ainvoke(0, fresh()))
+                    runner.run(flow.ainvoke(1, fresh()))
                     yield lambda flow=flow: runner.run(flow.ainvoke(n, fresh()))  # type: ignore[misc]
                 finally:
                     runner.run(opened.__aexit__(None, None, None))
@@ -107,7 +116,7 @@ async def _entered(opened: Any) -> Any:
     return await opened.__aenter__()
 
 
-def bytes_on_sqlite(library: Library, make: MakeFlow) -> Entrant:
+def bytes_on_sqlite(library: Library, make: MakeFlow, sizes: Sizes | None = None, use: Use = once) -> Entrant:
     """Reports by how many bytes a unit makes the file grow."""
 
     def trials(n: int) -> Trials:
@@ -116,15 +125,15 @@ def bytes_on_sqlite(library: Library, make: MakeFlow) -> Entrant:
                 path = f"{folder}/{at}.db"
                 with library.sqlite(path) as saver:
                     flow = make(library, saver)
-                    flow.invoke(0, fresh())
-                    before = size(path)
-                    yield partial(_growth, flow, n, path, before)
+                    flow.invoke(1, fresh())
+                    yield partial(_growth, path, partial(use, library, flow, n), n)
 
-    return Entrant(trials)
+    return Entrant(trials, sizes)
 
 
-def _growth(flow: Any, n: int, path: str, before: int) -> float:
-    flow.invoke(n, fresh())
+def _growth(path: str, work: Callable[[], Any], n: int) -> float:
+    before = size(path)
+    work()
     return (size(path) - before) / n
 
 
@@ -150,44 +159,60 @@ def replay(library: Library, sizes: Sizes | None = None) -> Entrant:
     return Entrant(trials, sizes)
 
 
-def conversation(library: Library) -> Entrant:
-    """A run with a question and its answer for each unit."""
+def answers(library: Library, sizes: Sizes | None = None) -> Entrant:
+    """An answer to each of many threads that wait in one file, each of which then ends."""
 
     def trials(n: int) -> Trials:
-        while True:
-            flow = flows.asks(library, library.memory())
-            yield partial(_converse, library, flow, n)
+        with _parked(library, n) as (path, configs):
+            for at in itertools.count():
+                with library.sqlite(shutil.copy(path, f"{path}-{at}")) as saver:
+                    yield partial(_answer_each, library, flows.asks(library, saver), configs)
 
-    return Entrant(trials)
+    return Entrant(trials, sizes)
 
 
-def _converse(library: Library, flow: Any, n: int) -> Any:
-    config = fresh()
-    result = flow.invoke(n, config)
-    for _ in range(n):
-        result = flow.invoke(library.command(resume=1), config)
-    return result
+def _answer_each(library: Library, flow: Any, configs: Sequence[dict[str, Any]]) -> None:
+    for config in configs:
+        flow.invoke(library.command(resume=1), config)
+
+
+def questions(library: Library, sizes: Sizes | None = None) -> Entrant:
+    """The list of what is open in all threads of one file."""
+
+    def trials(n: int) -> Trials:
+        with _parked(library, n) as (path, _), library.sqlite(path) as saver:
+            while True:
+                yield partial(_list, library, saver, n)
+
+    return Entrant(trials, sizes)
+
+
+def _list(library: Library, saver: Any, n: int) -> None:
+    assert len(library.questions(saver)) == n
+
+
+@contextmanager
+def _parked(library: Library, n: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A file in which so many threads wait at a question, and their configurations."""
+    configs = [fresh() for _ in range(n)]
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/parked.db"
+        with library.sqlite(path) as saver:
+            flow = flows.asks(library, saver)
+            for config in configs:
+                flow.invoke(1, config)
+        yield path, configs
 
 
 class LongRun:
     """One long run a round, of which both the first and the last thousand calls are reported."""
 
-    def __init__(self, library: Library, saver: str) -> None:
-        self.library, self.saver = library, saver
+    def __init__(self, library: Library, on: Callable[..., Entrant]) -> None:
+        self.library, self._on = library, on
         self._first = 0.0
 
-    def last(self) -> Entrant:
-        def trials(n: int) -> Trials:
-            with TemporaryDirectory() as folder:
-                for at in itertools.count():
-                    saver = self.library.memory() if self.saver == "memory" else f"{folder}/{at}.db"
-                    if isinstance(saver, str):
-                        with self.library.sqlite(saver) as opened:
-                            yield partial(self._run, opened, n)
-                    else:
-                        yield partial(self._run, saver, n)
-
-        return Entrant(trials)
+    def last(self, sizes: Sizes | None = None) -> Entrant:
+        return self._on(self.library, flows.timed, sizes, self._run)
 
     def first(self) -> Entrant:
         """To be entered after `last`, whose run it reports."""
@@ -198,9 +223,9 @@ class LongRun:
 
         return Entrant(trials)
 
-    def _run(self, saver: Any, n: int) -> float:
+    def _run(self, library: Library, flow: Any, n: int) -> float:
         last: float
-        self._first, last = flows.timed(self.library, saver).invoke(n, fresh())
+        self._first, last = flow.invoke(n, fresh())
         return last
 
 

@@ -8,18 +8,22 @@ from collections.abc import Iterator
 import ormsgpack
 
 from benchmarks import bare, flows, values
-from benchmarks.harness import Entrant, Sizes, Work, reported
+from benchmarks.harness import Entrant, Sizes, Work, cpu_of_all, reported
 from benchmarks.libraries import FLOWFN, LANGGRAPH
 from benchmarks.trials import (
     LongRun,
+    Use,
+    answers,
+    asked,
     awaited_in_memory,
     awaited_on_sqlite,
     bytes_on_sqlite,
-    conversation,
+    each,
     in_memory,
-    invokes,
     on_sqlite,
+    once,
     python,
+    questions,
     replay,
 )
 
@@ -28,14 +32,15 @@ STRAIGHT = 1.3
 STRANGERS = ("flowfn.cli", "flowfn.ui", "dask", "psycopg", "numpy", "pandas", "pydantic")
 """What `import flowfn` leaves alone."""
 ONE = Sizes(1, 1, 1)
+MEDIA = (("memory", in_memory), ("SQLite", on_sqlite))
 
 
 def all_works() -> Iterator[Work]:
     yield Work(
         "invoke without tasks, memory",
         Sizes(50, 500, 1_000),
-        invokes(FLOWFN, flows.no_task),
-        invokes(LANGGRAPH, flows.no_task),
+        in_memory(FLOWFN, flows.no_task, use=each),
+        in_memory(LANGGRAPH, flows.no_task, use=each),
         bare.in_turn(),
         faster=40,
     )
@@ -44,13 +49,8 @@ def all_works() -> Iterator[Work]:
     yield from _sub_calls()
     yield from _long_runs()
     yield from _replays()
-    yield Work(
-        "question with a task, {n} in turn, memory",
-        Sizes(20, 200, 200),
-        conversation(FLOWFN),
-        conversation(LANGGRAPH),
-        faster=30,
-    )
+    yield from _questions()
+    yield from _parked_threads()
     yield from _payloads()
     yield from _imports()
 
@@ -74,17 +74,15 @@ def _one_after_another() -> Iterator[Work]:
         faster=20,
         of_bare=2.5,
     )
-    yield Work(
-        "task call in turn, {n}, bytes on disk",
+    yield _on_disk(
+        "task call in turn, a super-step each, {n}, bytes on disk",
         Sizes(500, 2_000, 5_000),
-        bytes_on_sqlite(FLOWFN, flows.in_turn),
-        bytes_on_sqlite(LANGGRAPH, flows.in_turn),
-        bare.commit_bytes(),
+        flows.in_turn,
+        bare=bare.commit_bytes(),
         at_most=300,
-        measure=reported,
-        unit="B",
-        once=True,
     )
+    yield _on_disk("fan-out of {n}, one super-step, bytes on disk", Sizes(500, 2_000, 5_000), flows.fan_out)
+    yield _on_disk("invoke without tasks, {n}, bytes on disk", Sizes(100, 1_000, 1_000), flows.no_task, each)
     yield Work(
         "task call in turn, {n}, SQLite, awaited",
         Sizes(200, 1_000, 2_000),
@@ -92,6 +90,28 @@ def _one_after_another() -> Iterator[Work]:
         awaited_on_sqlite(LANGGRAPH, flows.in_turn_awaited),
         bare.commits_awaited(),
         faster=8,
+    )
+
+
+def _on_disk(
+    name: str,
+    sizes: Sizes,
+    flow: flows.MakeFlow,
+    use: Use = once,
+    bare: Entrant | None = None,
+    at_most: float | None = None,
+) -> Work:
+    """The bytes by which a unit makes the file grow."""
+    return Work(
+        name,
+        sizes,
+        bytes_on_sqlite(FLOWFN, flow, use=use),
+        bytes_on_sqlite(LANGGRAPH, flow, use=use),
+        bare,
+        at_most=at_most,
+        measure=reported,
+        unit="B",
+        once=True,
     )
 
 
@@ -122,15 +142,18 @@ def _fan_outs() -> Iterator[Work]:
 
 def _sub_calls() -> Iterator[Work]:
     sizes = Sizes(200, 5_000, 5_000)
-    for kind, run, callers, flow in (
-        ("sync", in_memory, flows.fan_out_of_callers, flows.fan_out),
-        ("async", awaited_in_memory, flows.fan_out_of_callers_awaited, flows.fan_out_awaited),
+    # LangGraph hangs where the tasks are sync: those that wait hold all of its threads.
+    beside = awaited_in_memory(LANGGRAPH, flows.fan_out_of_callers_awaited, Sizes(200, 1_000, 5_000))
+    for kind, run, callers, flow, other in (
+        ("sync", in_memory, flows.fan_out_of_callers, flows.fan_out, None),
+        ("async", awaited_in_memory, flows.fan_out_of_callers_awaited, flows.fan_out_awaited, beside),
     ):
         yield Work(
             f"{{n}} that call one each, {kind}; bare: without",
             sizes,
             run(FLOWFN, callers),
-            bare=run(FLOWFN, flow),
+            other,
+            run(FLOWFN, flow),
             of_bare=3,
         )
         yield Work(
@@ -143,13 +166,14 @@ def _sub_calls() -> Iterator[Work]:
 
 
 def _long_runs() -> Iterator[Work]:
-    for saver in ("memory", "SQLite"):
-        run = LongRun(FLOWFN, saver)
+    for medium, on in MEDIA:
+        run = LongRun(FLOWFN, on)
         yield Work(
-            f"last 1 000 of {{n}} calls, {saver}; bare: the first",
-            Sizes(3_000, 20_000, 100_000),
+            f"last 1 000 of {{n}} calls, {medium}; bare: the first",
+            Sizes(3_000, 100_000, 100_000),
             run.last(),
-            bare=run.first(),
+            LongRun(LANGGRAPH, on).last(Sizes(1_000, 3_000, 10_000)),
+            run.first(),
             of_bare=STRAIGHT,
             measure=reported,
         )
@@ -179,6 +203,47 @@ def _replays() -> Iterator[Work]:
     )
 
 
+def _questions() -> Iterator[Work]:
+    sizes = Sizes(20, 200, 200)
+    for medium, on in MEDIA:
+        yield Work(
+            f"question with a task, {{n}} in turn, {medium}",
+            sizes,
+            on(FLOWFN, flows.asks, use=asked),
+            on(LANGGRAPH, flows.asks, use=asked),
+            faster=30,
+        )
+    yield _on_disk("question with a task, {n} in turn, bytes on disk", Sizes(100, 1_000, 1_000), flows.asks, asked)
+
+
+def _parked_threads() -> Iterator[Work]:
+    sizes, fewer = Sizes(50, 10_000, 10_000), Sizes(50, 1_000, 10_000)
+    yield Work(
+        "start of a thread that waits, {n}, SQLite",
+        sizes,
+        on_sqlite(FLOWFN, flows.asks, use=each),
+        on_sqlite(LANGGRAPH, flows.asks, fewer, each),
+        faster=10,
+    )
+    yield Work(
+        "answer to a thread that waits, {n}, SQLite",
+        sizes,
+        answers(FLOWFN),
+        answers(LANGGRAPH, fewer),
+        faster=10,
+    )
+    yield Work(
+        "list of {n} open questions, SQLite",
+        sizes,
+        questions(FLOWFN),
+        questions(LANGGRAPH),
+        at_most=20,
+        measure=cpu_of_all,
+        unit="ms",
+    )
+    yield _on_disk("thread that waits, {n}, bytes on disk", Sizes(50, 1_000, 1_000), flows.asks, each)
+
+
 def _payloads() -> Iterator[Work]:
     packed, pickled = (ormsgpack.packb, ormsgpack.unpackb), (pickle.dumps, pickle.loads)
     for name, value, sizes, limit in (
@@ -188,14 +253,16 @@ def _payloads() -> Iterator[Work]:
         ("list of 1 000 dataclasses", values.orders(), Sizes(1, 5, 10), pickled),
     ):
         flow = flows.returns(value)
-        yield Work(
-            f"payload: {name}, memory",
-            sizes,
-            in_memory(FLOWFN, flow),
-            in_memory(LANGGRAPH, flow),
-            bare.payload(value, *limit),
-            faster=1,
-        )
+        for medium, on in MEDIA:
+            yield Work(
+                f"payload: {name}, {medium}",
+                sizes,
+                on(FLOWFN, flow),
+                on(LANGGRAPH, flow),
+                bare.payload(value, *limit),
+                faster=1,
+            )
+        yield _on_disk(f"payload: {name}, bytes on disk", sizes, flow)
 
 
 def _imports() -> Iterator[Work]:

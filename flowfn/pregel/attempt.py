@@ -86,7 +86,8 @@ def _create(call: Call, loop: asyncio.AbstractEventLoop) -> None:
             call.state, call.handle = RUNNING, handle  # both at once, for an interrupt that comes before
     if frame is not None:
         assert call.handle is not None
-        call.handle.add_done_callback(frame.close)
+        # In a context that is there already: else each call would keep another copy of this one.
+        call.handle.add_done_callback(frame.close, context=call.context)
     elif not call.run.is_body(call):
         crew.leave_place()
 

@@ -66,7 +66,7 @@ def tell_question(run: Run, row: QuestionRow) -> None:
 
 def tell_unclaimed(run: Run) -> None:
     """At the end of a run: results on record that no call has asked for."""
-    rows = run.journal.unclaimed()
+    rows = run.journal.unclaimed() if run.has_records else []
     if rows:
         shown = "; ".join(f"{row.name}({row.arguments})" for row in rows[:5])
         logger.warning(

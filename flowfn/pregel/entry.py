@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from flowfn.context import CURRENT
+from flowfn.context import CURRENT, Frame
 from flowfn.errors import NoThreadError, Paused, ThreadBusyError, ThreadMovedError
 from flowfn.executors import threads
 from flowfn.executors.base import Where
@@ -66,10 +66,7 @@ class Entry:
         bound = program.bound_config
         terms = read_terms(joined(bound, config) if bound else config, program.context_of(context))
         spot = CURRENT.get()
-        frame = spot.frame if spot is not None else None
-        if isinstance(frame, RemoteFrame):
-            frame.refuse_call(f"Flow `{program.name}` was called")
-        self.parent = frame if isinstance(frame, CallFrame) and _is_nested(terms, frame) else None
+        self.parent = None if spot is None else _parent(spot.frame, program, terms)
         if self.parent is not None:
             self._nest(self.parent, terms)
             return
@@ -188,9 +185,13 @@ class Entry:
         return Holding(saver, thread, self.saver if isinstance(self.saver, LaggingSaver) else None)
 
 
-def _is_nested(terms: Terms, frame: CallFrame) -> bool:
-    """Whether a flow called in that frame belongs to its run: it names no thread, or passes the frame's on."""
-    return terms.thread is None or terms.thread == frame.run.thread
+def _parent(frame: Frame, program: Pregel, terms: Terms) -> CallFrame | None:
+    """The frame whose run a flow that is called in it belongs to: it names no thread, or passes the frame's on."""
+    if isinstance(frame, RemoteFrame):
+        frame.refuse_call(f"Flow `{program.name}` was called")
+    if isinstance(frame, CallFrame) and terms.thread in (None, frame.run.thread):
+        return frame
+    return None
 
 
 def handed_out(entry: Entry, shape: Shape, parts: queue.SimpleQueue[Part | None], input: Any) -> Iterator[Any]:

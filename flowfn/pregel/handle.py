@@ -99,7 +99,9 @@ class Thread(Generic[P, R]):
         if on_busy not in (None, *ON_BUSY):
             raise ConfigError(f"`on_busy` is {on_busy!r}; it can be 'raise', 'wait' or 'skip'.")
         self._executor = None if executor is None else executor_named(executor)
-        self._ask, self._durability, self._on_busy, self._forgets = ask, durability, on_busy, forgets
+        self._durability: Durability | None = durability
+        self._on_busy: OnBusy | None = on_busy
+        self._ask, self._forgets = ask, forgets
         self._more = {} if max_concurrency is None else {"max_concurrency": max_concurrency}
 
     def __repr__(self) -> str:
@@ -412,7 +414,9 @@ class Runs(Generic[P, R]):
         func: Any
         output_channels: Any
         checkpointer: Saver | None
-        kept_in: Saver | None
+
+        @property
+        def kept_in(self) -> Saver | None: ...
 
         def clone(self) -> Any: ...
         def input_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...

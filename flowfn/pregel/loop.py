@@ -331,6 +331,8 @@ class Loop:
     def _raise_if_broken(self, nodes: Sequence[NodeCall]) -> Part:
         """End the run when a node, or a task that nobody looked at, did not come to a value."""
         run = self.run
+        if run.stop is None and not run.failures and all(n.outcome == VALUE for n in nodes):
+            return
         crashed = next((n.error for n in nodes if n.outcome == CRASHED), None)
         stop = run.stop or next((n.error for n in nodes if n.outcome == STOPPED), None)
         failed = next((n.error for n in nodes if n.outcome == FAILURE), None)

@@ -17,7 +17,7 @@ from flowfn.errors import (
     UnknownQuestionError,
 )
 from flowfn.identity import Walk, digest
-from flowfn.pregel.effects import Load, OpenQuestions, RecordAnswers, Store
+from flowfn.pregel.effects import Load, OneQuestion, OpenQuestions, RecordAnswers, Store
 from flowfn.pregel.fork import branched, fork_saves, next_fence, past, stored_part
 from flowfn.types import MISSING, Command
 
@@ -33,8 +33,11 @@ def answered(loop: Loop, memory: Memory, command: Command[Any]) -> Part:
     rows: Sequence[tuple[str, QuestionRow]] = yield OpenQuestions(thread)
     answers = answers_by_id(thread, command.resume, [row for _, row in rows], bool(memory.questions))
     yield RecordAnswers(thread, answers)
-    now: Memory = yield Load(loop.run.place)
-    yield from loop._go_on(now)
+    stored: dict[str, QuestionRow] = {}
+    for id in answers:
+        stored[id] = yield OneQuestion(thread, id)
+    questions = [stored.get(question.id, question) for question in memory.questions]
+    yield from loop._go_on(memory._replace(questions=questions))
 
 
 def is_answer_map(answer: Any) -> bool:

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
@@ -88,18 +88,22 @@ class Watched:
             if driver == threading.main_thread().ident:
                 self._watch = _entered_watch()
             _running[run] = driver
-            if _watch is not None and _watch.signal:
-                _watch.pause(run, driver)
+            watch = _watch
+            if watch is not None and watch.signal:
+                watch.pause(run, driver)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         run, watch = self._run, self._watch
         stop = run.stop
         is_paused = isinstance(stop, Paused) and bool(stop.signal) and isinstance(error, Paused | KeyboardInterrupt)
         is_hurried = watch is not None and watch.is_hurried
-        if _running.pop(run, None) is None:
+        if run not in _running:
             return
-        if watch is not None:
-            watch.leave(is_told=is_paused)
+        try:
+            if watch is not None:
+                watch.leave(is_told=is_paused)
+        finally:
+            del _running[run]
         if is_paused and is_hurried and type(error) is not KeyboardInterrupt:
             raise KeyboardInterrupt from None
         if is_paused and not is_hurried:
@@ -191,18 +195,19 @@ class Watch:
         for run, driver in list(_running.items()):
             self.pause(run, driver)
         grace = _grace()
-        self._tell(grace)
+        self._tell(list(self._paused), grace)
         if self._heard(grace) == "over":
             return
-        for run in self._paused:
+        for run in list(self._paused):
             run.pause("", ends_coroutines=True)
         last = time.monotonic() + LAST_GRACE
         while True:
             is_last = time.monotonic() >= last
-            for run, driver in list(self._paused.items()):
+            given_up = list(self._paused.items())
+            for run, driver in given_up:
                 run.give_up(driver, everything=is_last)
             # Interrupted, a coroutine might take its event loop along; cancelled, it does not.
-            if is_last or any(driver == self._main and run.crew.loop is None for run, driver in self._paused.items()):
+            if is_last or any(driver == self._main and run.crew.loop is None for run, driver in given_up):
                 self._poke()
             if self._heard(POKE) == "over":
                 return
@@ -212,11 +217,11 @@ class Watch:
         self._paused[run] = driver
         run.pause(NAMES[signal.Signals(self.signal)], self.signal, ends_coroutines=False)
 
-    def _tell(self, grace: float) -> None:
-        if not self._paused:
+    def _tell(self, paused: Sequence[Run], grace: float) -> None:
+        if not paused:
             return
-        runs = ", ".join(f"`{run.title}` on thread `{run.place.thread}`" for run in self._paused)
-        commands = [_command] if _command else [run.how_to_resume for run in self._paused]
+        runs = ", ".join(f"`{run.title}` on thread `{run.place.thread}`" for run in paused)
+        commands = [_command] if _command else [run.how_to_resume for run in paused]
         with suppress(Exception):  # nobody may be there to read it
             print(
                 f"flowfn pauses {runs}: what runs may finish within {grace:g} s; Ctrl-C again stops it at once. "

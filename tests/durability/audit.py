@@ -209,16 +209,12 @@ class Audit:
         self._given.setdefault(line.label, set()).add(line.mark)
 
     def _told_line(self, line: Line) -> None:
-        if self._is_sync:
-            self.complain(f"life {line.life} warned: {line.label}")
+        self.complain(f"life {line.life} warned: {line.label}")  # of a changed call, or a result nobody asked for
 
     def _done_line(self, line: Line) -> None:
         for value in self._result_of(line):
             label, mark = named(value)
-            if self._saw.get(label, mark) != mark or mark not in [
-                *self._ran.get(label, ()),
-                *self._given.get(label, ()),
-            ]:
+            if self._saw.get(label, mark) != mark or mark not in self._made(label):
                 self.complain(f"the result holds {mark} for `{label}`, the flow had seen {self._saw.get(label)}")
 
     def _close(self, by: str) -> None:
@@ -273,9 +269,8 @@ class Audit:
             elif line.what in ("asked", "done"):
                 needed = set().union(*seen.values())
             if not needed <= self._kept:
-                self.complain(
-                    f"`{line.what} {line.label}` is stored, and of what was seen before it {needed - self._kept} is not"
-                )
+                lost = needed - self._kept
+                self.complain(f"`{line.what} {line.label}` is stored, and {lost}, seen before it, is not")
 
     # --- the end
 

@@ -84,8 +84,7 @@ class FailingSaver(Forwarding):
 
     def save_now(self, saves):
         fails = self._begin(saves)
-        done = self.inner.save_now(saves)
-        assert done, "nobody else writes in these tests"
+        self.inner.save(saves)  # a worker of an earlier run may still write
         self._end(saves, fails)
         return True
 
@@ -134,8 +133,7 @@ class DoomedSaver(Forwarding):
 
     def save_now(self, saves):
         dies = self._begin_write()
-        done = self.inner.save_now(saves)
-        assert done, "nobody else writes in these tests"
+        self.inner.save(saves)  # a worker of an earlier run may still write
         self._end_write(saves, dies)
         return True
 
