@@ -282,3 +282,20 @@ def test_a_thread_handle_branches_and_goes_on(saver):
     assert thread.resume() == 71
     thread.fork(thread.history()[-1])
     assert thread.resume() == 11
+
+
+def test_an_effect_outside_that_had_begun_behind_the_point_is_in_doubt_on_the_branch(saver, fork):
+    @task(effect="external")
+    def pay(x):
+        RAN.append(("pay", x))
+        return x
+
+    @entrypoint(checkpointer=saver)
+    def flow(x):
+        return pay(fetch(x).result()).result()
+
+    assert flow.invoke(1, CONFIG) == 10
+    asked = flow.invoke(None, fork(flow, point(flow, source="call", call_step=0)))
+    assert asked["__interrupt__"][0].value["task"] == "pay"
+    assert RAN == [("fetch", 1), ("pay", 10)]
+    assert flow.invoke(Command(resume={"result": 10}), CONFIG) == 10
