@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import ormsgpack
 
-from benchmarks import bare, flows, values
+from benchmarks import bare, caches, flows, values
 from benchmarks.harness import Entrant, Sizes, Work, cpu_of_all, reported
 from benchmarks.libraries import FLOWFN, LANGGRAPH
 from benchmarks.trials import (
@@ -52,6 +52,7 @@ def all_works() -> Iterator[Work]:
     yield from _questions()
     yield from _parked_threads()
     yield from _payloads()
+    yield from _cache_hits()
     yield from _imports()
 
 
@@ -263,6 +264,21 @@ def _payloads() -> Iterator[Work]:
                 faster=1,
             )
         yield _on_disk(f"payload: {name}, bytes on disk", sizes, flow)
+
+
+def _cache_hits() -> Iterator[Work]:
+    for medium, (ours, theirs), bare_hit, faster in (
+        ("memory", caches.MEMORY, caches.of_functools(), None),
+        ("disk", caches.DISK, caches.of_diskcache(), 15),
+    ):
+        yield Work(
+            f"call answered by the cache, {medium}",
+            Sizes(100, 500, 1_000),
+            caches.of_flowfn(ours),
+            caches.of_langgraph(theirs),
+            bare_hit,
+            faster=faster,
+        )
 
 
 def _imports() -> Iterator[Work]:
