@@ -19,7 +19,7 @@ import pytest
 from flowfn.checkpoint import SqliteSaver
 
 SCRIPT = Path(__file__).with_name("stopped_flow.py")
-ROUNDS = int(os.environ.get("FLOWFN_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("FLOWFN_ROUNDS", "2"))
 N = 40
 SHAPES = {
     "sequence": sum(10 * x for x in range(N)),
