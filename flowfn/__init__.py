@@ -14,7 +14,7 @@ from flowfn.context import (
     interrupt,
     record,
 )
-from flowfn.errors import FlowError, FlowWaiting
+from flowfn.errors import FlowError, FlowPaused, FlowWaiting
 from flowfn.func import Flow, Task, entrypoint, task
 from flowfn.futures import MapFuture, TaskFuture
 from flowfn.pregel.handle import Thread
@@ -51,6 +51,7 @@ __all__ = [
     "Flow",
     "FlowError",
     "FlowFilter",
+    "FlowPaused",
     "FlowWaiting",
     "Happened",
     "Interrupt",
