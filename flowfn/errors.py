@@ -37,6 +37,12 @@ def listed(names: Iterable[str], limit: int = 10) -> str:
     return f"{', '.join(ticked[:-1])} and {ticked[-1]}"
 
 
+def _sentence(error: BaseException) -> str:
+    """What an error says, as a sentence that others can follow; its kind, where it says nothing."""
+    text = str(error) or type(error).__name__
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def _moment(seconds: float) -> str:
     """A moment in a person's words, in the zone they live in."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -676,8 +682,8 @@ class SaveFailedError(FlowError, RuntimeError):
         self.what = what
         kept = "" if "stored is lost" in str(cause) else "Nothing that was stored is lost. "
         super().__init__(
-            f"The run stopped because {what} could not be stored: {cause} {kept}Mend the store and go on with "
-            f"`invoke(None, config)` or `.resume()`."
+            f"The run stopped because {what} could not be stored: {_sentence(cause)} {kept}Mend the store and go "
+            f"on with `invoke(None, config)` or `.resume()`."
         )
 
 

@@ -576,7 +576,8 @@ class Run:
         elif error is not None:
             stop = SaveStopped(f"the result of task `{call.name}`", error)
             call.outcome, call.error = STOPPED, stop
-            self.outermost.halt(stop)
+            if self.stop is None:
+                self.outermost.halt(stop)
         elif call.rests:
             trying.rest(call)
             return

@@ -192,8 +192,11 @@ class Watch:
     # --- in a thread of its own
 
     def _see_to_it(self) -> None:
-        for run, driver in list(_running.items()):
-            self.pause(run, driver)
+        with self._lock:
+            if self._is_over:  # whoever runs by now began after the signal
+                return
+            for run, driver in list(_running.items()):
+                self.pause(run, driver)
         grace = _grace()
         self._tell(list(self._paused), grace)
         if self._heard(grace) == "over":
