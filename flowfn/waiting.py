@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
@@ -69,6 +70,12 @@ class wait(Generic[R]):
     ) -> None:
         self._futures = list(dict.fromkeys(futures))
         self._timeout, self._when = timeout, return_when
+        if asyncio._get_running_loop() is None:
+            self._wait()  # also for who does not look at what it gives
+
+    def _wait(self) -> None:
+        if not self._enough():
+            concurrent.futures.wait(self._futures, self._timeout, self._when)
 
     def _split(self) -> tuple[list[TaskFuture[R]], list[TaskFuture[R]]]:
         done = sorted((f for f in self._futures if f.done()), key=lambda f: f._call.order())
@@ -89,8 +96,8 @@ class wait(Generic[R]):
         return len(done) == len(self._futures)
 
     def __iter__(self) -> Iterator[list[TaskFuture[R]]]:
-        if not self._enough():
-            concurrent.futures.wait(self._futures, self._timeout, self._when)
+        if asyncio._get_running_loop() is not None:
+            self._wait()
         return iter(self._split())
 
     def __await__(self) -> Generator[Any, None, tuple[list[TaskFuture[R]], list[TaskFuture[R]]]]:
