@@ -2,6 +2,7 @@
 
 from flowfn.channels.barrier import NamedBarrierValue, NamedBarrierValueAfterFinish
 from flowfn.channels.base import Channel
+from flowfn.channels.delta import DeltaChannel
 from flowfn.channels.last_value import AnyValue, EphemeralValue, LastValue, LastValueAfterFinish, UntrackedValue
 from flowfn.channels.reducer import BinaryOperatorAggregate
 from flowfn.channels.topic import Topic
@@ -10,6 +11,7 @@ __all__ = [
     "AnyValue",
     "BinaryOperatorAggregate",
     "Channel",
+    "DeltaChannel",
     "EphemeralValue",
     "LastValue",
     "LastValueAfterFinish",

@@ -15,6 +15,8 @@ class _Barrier(Channel[None, Hashable, C]):
 
     __slots__ = ("names", "seen")
 
+    is_steady = True
+
     def __init__(self, typ: Any, names: Set[Any]) -> None:
         super().__init__(typ)
         self.names = names

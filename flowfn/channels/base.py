@@ -11,6 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, Self, TypeVar
 
+from flowfn.channels.growing import Chain, Piece
+from flowfn.channels.lending import lent
+from flowfn.serde.typed import ATOMS
+
 V = TypeVar("V")
 U = TypeVar("U")
 C = TypeVar("C")
@@ -29,6 +33,9 @@ class Channel(ABC, Generic[V, U, C]):
     guard: bool = False
     """Whether a second write in one super-step is an error."""
 
+    is_steady: bool = False
+    """Whether a super-step without a write never changes it, so that it need not be told of one."""
+
     def __init__(self, typ: Any, key: str = "") -> None:
         self.typ = typ
         self.key = key
@@ -45,11 +52,20 @@ class Channel(ABC, Generic[V, U, C]):
 
     @abstractmethod
     def get(self) -> V:
-        """The current value.
+        """The current value, to be looked at only: it may change with the channel.
 
         Raises:
             EmptyChannelError: there is none.
         """
+
+    def lent(self) -> V:
+        """The current value for somebody who may keep or change it: nobody else sees that. See `lending`.
+
+        Raises:
+            EmptyChannelError: there is none.
+        """
+        value = self.get()
+        return value if type(value) in ATOMS else lent(value)
 
     @abstractmethod
     def is_available(self) -> bool:
@@ -80,6 +96,27 @@ class Channel(ABC, Generic[V, U, C]):
     @abstractmethod
     def from_checkpoint(self, checkpoint: C | Any) -> Self:
         """A new channel of the same rule and name that goes on from a stored state, or empty from `MISSING`."""
+
+    def to_store(self, can_add: bool) -> Piece:
+        """What to store of the channel now; from then on it counts as stored, under a version of its own.
+
+        Args:
+            can_add: whether what it gave last, or was restored from, is stored, so that a piece may be added to that.
+        """
+        return Piece(self.checkpoint())
+
+    def restored(self, stored: C | Chain | Any) -> Self:
+        """A new channel of the same rule and name that goes on from what a saver has loaded."""
+        if type(stored) is not Chain:
+            return self.from_checkpoint(stored)
+        if stored.kind == "items":
+            return self.from_checkpoint(stored.joined())
+        # Stored by a channel that joins writes otherwise: they are made once more.
+        twin = self.from_checkpoint(stored.whole)
+        for steps in stored.added:
+            for writes in steps:
+                twin.update(writes)
+        return twin
 
     def copy(self) -> Self:
         """A new channel in the same state. The value itself is shared, not copied."""

@@ -66,6 +66,8 @@ class LastValue(_OneValue[V]):
 
     __slots__ = ()
 
+    is_steady = True
+
     def __init__(self, typ: Any, key: str = "") -> None:
         super().__init__(typ, key, guard=True)
 
@@ -78,6 +80,8 @@ class UntrackedValue(_OneValue[V]):
     """
 
     __slots__ = ()
+
+    is_steady = True
 
     def __init__(self, typ: Any, guard: bool = True) -> None:
         super().__init__(typ, guard=guard)

@@ -22,6 +22,7 @@ from flowfn.checkpoint.records import (
     FORGOTTEN,
     FORMAT,
     INTENT,
+    PACKED,
     RECORDED,
     RETRIED,
     UNCLEAR,
@@ -31,6 +32,7 @@ from flowfn.checkpoint.records import (
     CheckpointMetadata,
     CheckpointTuple,
     CopyRun,
+    Delta,
     ForgetCalls,
     Lease,
     Memory,
@@ -66,6 +68,7 @@ __all__ = [
     "CheckpointMetadata",
     "CheckpointTuple",
     "CopyRun",
+    "Delta",
     "FAILED",
     "FORGOTTEN",
     "FORMAT",
@@ -73,6 +76,7 @@ __all__ = [
     "ForgetCalls",
     "Lease",
     "Memory",
+    "PACKED",
     "Place",
     "QuestionRow",
     "QuestionState",
@@ -265,6 +269,9 @@ class Saver(ABC):
         it, what the next super-step's calls left (and all later ones', when it is the newest that has committed):
         (task id, "__return__", value) or (task id, "__error__", exception). An open question is there as
         (caller's task id, "__interrupt__", [Interrupt]), an answered one as (caller's task id, "__resume__", [answer]).
+
+        Values are whole, but for that of a `DeltaChannel`: its reducer alone can join what was added to it, so it is a
+        `channels.growing.Chain`, from which such a channel is `restored`.
         """
 
     @abstractmethod

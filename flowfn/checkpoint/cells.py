@@ -18,9 +18,10 @@ def call(place: Place, run: str, key: bytes) -> Cell:
     return "call", place.thread, place.ns, run, key
 
 
-def value(place: Place, channel: str, version: Any) -> Cell:
-    """Of a channel's value."""
-    return "value", place.thread, place.ns, channel, version if type(version) in (int, str) else repr(version)
+def value(place: Place, channel: str, version: Any, prev: Any = None) -> Cell:
+    """Of a channel's value, or of what was added to it since version `prev`."""
+    cell = "value", place.thread, place.ns, channel, version if type(version) in (int, str) else repr(version)
+    return cell if prev is None else (*cell, prev if type(prev) in (int, str) else repr(prev))
 
 
 def write(place: Place, checkpoint: str, task: str, slot: int, channel: str) -> Cell:

@@ -91,8 +91,10 @@ COLUMNS = (
         "channel_values",
         "payload",
         "thread = ? AND ns = ? AND channel = ? AND version = ? AND checkpoint = ?",
-        "SELECT thread, ns, channel, version, checkpoint FROM channel_values WHERE thread = ?",
-        lambda thread, key, ns, channel, version, checkpoint: value_spot(Place(thread, ns), channel, version),
+        "SELECT thread, ns, channel, version, checkpoint, prev FROM channel_values WHERE thread = ?",
+        lambda thread, key, ns, channel, version, checkpoint, prev: value_spot(
+            Place(thread, ns), channel, version, prev
+        ),
     ),
     Column(
         "writes",

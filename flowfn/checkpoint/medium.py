@@ -22,6 +22,7 @@ from flowfn.checkpoint.base import (
 )
 from flowfn.checkpoint.rows import Page, RunMemory, StoredCheckpoint, StoredWrite, Unpacked, unpacked
 from flowfn.checkpoint.signing import Sign
+from flowfn.checkpoint.values import Rows
 from flowfn.rates import State
 from flowfn.sql.base import Op
 from flowfn.types import Status
@@ -109,8 +110,8 @@ class Medium(Saver):
         """Checkpoints of a thread or of all, in a namespace or in all, newest first, those behind `after`."""
 
     @abstractmethod
-    def _values(self, found: Unpacked) -> Op[dict[str, bytes]]:
-        """The values of a checkpoint's channels; empty channels are left out."""
+    def _values(self, found: Unpacked) -> Op[dict[str, Rows]]:
+        """How the values of a checkpoint's channels are stored; empty channels are left out."""
 
     @abstractmethod
     def _writes(self, place: Place, checkpoint: str) -> Op[list[StoredWrite]]: ...
@@ -131,8 +132,8 @@ class Medium(Saver):
     @abstractmethod
     def _outlines(self, place: Place) -> Op[list[Outline]]: ...
     @abstractmethod
-    def _value_keys(self, place: Place) -> Op[list[tuple[str, Any, str]]]:
-        """Every stored value: (channel, version, the checkpoint that stored it)."""
+    def _value_keys(self, place: Place) -> Op[list[tuple[str, Any, str, Any]]]:
+        """Every stored value: (channel, version, the checkpoint that stored it, the version that it builds on)."""
 
     @abstractmethod
     def _threads_with(self, run: str) -> Op[list[str]]:

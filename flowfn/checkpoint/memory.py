@@ -21,6 +21,7 @@ from flowfn.checkpoint.base import (
     AbandonQuestions,
     CallRow,
     CopyRun,
+    Delta,
     ForgetCalls,
     Lease,
     Memory,
@@ -44,8 +45,8 @@ from flowfn.checkpoint.rows import (
     StoredCheckpoint,
     StoredWrite,
     Unpacked,
-    checkpoint_tuple,
     metadata_of,
+    remembered,
     run_of,
     stored_checkpoint,
     unpacked,
@@ -53,6 +54,7 @@ from flowfn.checkpoint.rows import (
 from flowfn.checkpoint.rowsaver import RowSaver
 from flowfn.checkpoint.signing import Sign, call_spot, forked_from, forked_question, moved_from
 from flowfn.checkpoint.spaces import NOWHERE, Journal, KeptThread, Space, in_order
+from flowfn.checkpoint.values import Rows
 from flowfn.errors import LeaseLostError, StoreConflictError, UnknownCheckpointError
 from flowfn.serde.base import Serializer
 from flowfn.sql.base import Op, Query
@@ -110,7 +112,7 @@ class InMemorySaver(RowSaver):
             row, found = thread.row, unpacked(stored, self.serde)
             values, writes = space.values_of(found), space.writes_of(stored.id)
             run = thread.run_of(space, found.run) if found.run in space.runs else (None, (), ())
-        return Memory(row, checkpoint_tuple(found, values, writes, self.serde), *run)
+        return Memory(row, remembered(found, values, writes, self.serde), *run)
 
     @_operation
     def _load(self, place: Place, checkpoint: str | None) -> Memory:
@@ -175,7 +177,7 @@ class InMemorySaver(RowSaver):
         return heapq.nlargest(limit, found, key=lambda stored: (stored.id, stored.place.thread, stored.place.ns))
 
     @_operation
-    def _values(self, found: Unpacked) -> dict[str, bytes]:
+    def _values(self, found: Unpacked) -> dict[str, Rows]:
         return self._space(found.stored.place).values_of(found)
 
     @_operation
@@ -248,8 +250,12 @@ class InMemorySaver(RowSaver):
         return [Outline(row.id, row.parent, run_of(metadata_of(row, self.serde))) for row in rows]
 
     @_operation
-    def _value_keys(self, place: Place) -> list[tuple[str, Any, str]]:
-        return [(*key, checkpoint) for key, stored in self._space(place).values.items() for checkpoint in stored]
+    def _value_keys(self, place: Place) -> list[tuple[str, Any, str, Any]]:
+        return [
+            (*key, checkpoint, row.prev if type(row) is Delta else None)
+            for key, stored in self._space(place).values.items()
+            for checkpoint, row in stored.items()
+        ]
 
     @_operation
     def _threads_with(self, run: str) -> list[str]:
@@ -379,9 +385,9 @@ class InMemorySaver(RowSaver):
             journal.append((setattr, (space, "newest", space.newest)))
             space.newest = stored.id
         versions = save.checkpoint["channel_versions"]
-        for channel, blob in save.values.items():
+        for channel, row in save.values.items():
             rows = space.values.setdefault((channel, versions[channel]), {})
-            journal.set(rows, stored.id, blob)
+            journal.set(rows, stored.id, row)
 
     def _save_writes(self, save: SaveWrites, journal: Journal) -> None:
         rows = self._grown(save.place)[1].writes.setdefault(save.checkpoint, {})

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from flowfn.types import Status
 
-FORMAT = 1
+FORMAT = 2
 """Version of everything a store holds; a newer one is refused."""
 
 # flags of a call's row
@@ -288,14 +288,21 @@ class SaveRun(NamedTuple):
     row: RunRow
 
 
+class Delta(NamedTuple):
+    """What was added to a channel since its version `prev`, encoded: see `values`."""
+
+    prev: Any
+    payload: bytes
+
+
 class SaveCheckpoint(NamedTuple):
-    """A checkpoint; `values` holds only the channels it changed, encoded."""
+    """A checkpoint; `values` holds only the channels it changed, each whole and encoded, or what was added to it."""
 
     place: Place
     checkpoint: Checkpoint
     metadata: CheckpointMetadata
     parent: str | None
-    values: Mapping[str, bytes]
+    values: Mapping[str, bytes | Delta]
 
 
 class SaveCall(NamedTuple):
@@ -306,8 +313,15 @@ class SaveCall(NamedTuple):
     row: CallRow
 
 
+PACKED = "__writes__"
+"""In the place of a channel: the value holds several writes, as a list of channel, value, channel, value, …."""
+
+
 class SaveWrites(NamedTuple):
-    """A node finished before the barrier; `writes` are (channel, encoded value) and replace what the task had there."""
+    """A node finished before the barrier; `writes` are (channel, encoded value) and replace what the task had there.
+
+    All of them may be one, to `PACKED`.
+    """
 
     place: Place
     checkpoint: str

@@ -17,6 +17,7 @@ from flowfn.checkpoint.base import (
     FAILED,
     FORGOTTEN,
     INTENT,
+    PACKED,
     RETRIED,
     CallRow,
     Checkpoint,
@@ -30,6 +31,7 @@ from flowfn.checkpoint.base import (
     task_id,
     thread_name,
 )
+from flowfn.checkpoint.values import Rows, chain_of, joined
 from flowfn.errors import (
     AlreadyAnsweredError,
     AnswerRefusedError,
@@ -193,9 +195,21 @@ def lineage(checkpoint: str, parents: Mapping[str, str | None]) -> set[str]:
 
 
 def checkpoint_tuple(
-    found: Unpacked, values: Mapping[str, bytes], writes: Iterable[StoredWrite], serde: Serializer
+    found: Unpacked, values: Mapping[str, Rows], writes: Iterable[StoredWrite], serde: Serializer
 ) -> CheckpointTuple:
-    """A stored checkpoint as people see it; `values` are those of its channels that have one."""
+    """A stored checkpoint as people see it; `values` are the rows of its channels that have any."""
+    shown = remembered(found, values, writes, serde)
+    channel_values = shown.checkpoint["channel_values"]
+    for channel, rows in values.items():
+        if type(rows) is not bytes:
+            channel_values[channel] = joined(channel_values[channel])
+    return shown
+
+
+def remembered(
+    found: Unpacked, values: Mapping[str, Rows], writes: Iterable[StoredWrite], serde: Serializer
+) -> CheckpointTuple:
+    """A stored checkpoint as a run goes on from it: values that were added to are each a `Chain`."""
     place, id, parent, _, _ = found.stored
     loads, versions = serde.loads, found.versions
     checkpoint: Checkpoint = {
@@ -203,8 +217,10 @@ def checkpoint_tuple(
         "id": id,
         "ts": found.ts,
         "channel_values": {
-            channel: loads(blob, cells.value(place, channel, versions[channel]), cells.value_title(channel))
-            for channel, blob in values.items()
+            channel: loads(rows, cells.value(place, channel, versions[channel]), cells.value_title(channel))
+            if isinstance(rows, bytes)
+            else chain_of(place, channel, rows, serde)
+            for channel, rows in values.items()
         },
         "channel_versions": versions,
         "versions_seen": found.seen,
@@ -215,8 +231,18 @@ def checkpoint_tuple(
         checkpoint,
         found.metadata,
         None if parent is None else config_of(place, parent),
-        [(write.task, write.channel, written(write, place, id, serde)) for write in writes],
+        [pending for write in writes for pending in _pending(write, place, id, serde)],
     )
+
+
+def _pending(write: StoredWrite, place: Place, checkpoint: str, serde: Serializer) -> list[tuple[str, str, Any]]:
+    """The pending writes of a row: (task, channel, value)."""
+    value = written(write, place, checkpoint, serde)
+    if write.channel != PACKED:
+        return [(write.task, write.channel, value)]
+    if type(value) is not list or not all(type(channel) is str for channel in value[::2]):
+        raise UnreadableError(cells.write_title(write.channel), "what is stored there are no writes.")
+    return [(write.task, channel, each) for channel, each in zip(value[::2], value[1::2], strict=False)]
 
 
 def written(write: StoredWrite, place: Place, checkpoint: str, serde: Serializer) -> Any:
@@ -344,7 +370,7 @@ class Page(NamedTuple):
     """One stored checkpoint with all that a listing shows of it: the run it began, or None."""
 
     found: Unpacked
-    values: Mapping[str, bytes]
+    values: Mapping[str, Rows]
     writes: Sequence[StoredWrite]
     run: RunMemory | None
 

@@ -36,9 +36,9 @@ from flowfn.checkpoint.rows import (
     StoredWrite,
     address,
     check_answers,
-    checkpoint_tuple,
     config_of,
     numbered,
+    remembered,
     unpacked,
 )
 from flowfn.checkpoint.signing import Vouching
@@ -65,7 +65,7 @@ class RowSaver(Listing, Tidying):
         values = yield from self._values(found)
         writes = yield from self._writes(place, stored.id)
         run = None if found.run is None else (yield from self._run(place, found.run))
-        shown = checkpoint_tuple(found, values, writes, self.serde)
+        shown = remembered(found, values, writes, self.serde)
         return Memory(thread, shown, *(run or (None, (), ())))
 
     def _get_tuple(self, named: Address) -> Op[CheckpointTuple | None]:

@@ -42,8 +42,8 @@ def call_spot(place: Place, run: str, key: bytes, name: str, flags: int) -> Spot
     return Spot("result", cells.call_title(name, flags), cells.call(place, run, key), short_title(name))
 
 
-def value_spot(place: Place, channel: str, version: Any) -> Spot:
-    return Spot("channel value", cells.value_title(channel), cells.value(place, channel, version))
+def value_spot(place: Place, channel: str, version: Any, prev: Any = None) -> Spot:
+    return Spot("channel value", cells.value_title(channel), cells.value(place, channel, version, prev))
 
 
 def write_spot(place: Place, checkpoint: str, task: str, slot: int, channel: str) -> Spot:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from flowfn.checkpoint.base import CallRow, Place, QuestionRow, RunRow, ThreadRow
+from flowfn.checkpoint.base import CallRow, Delta, Place, QuestionRow, RunRow, ThreadRow
 from flowfn.checkpoint.rows import RunMemory, StoredCheckpoint, StoredWrite, Unpacked, lineage
 from flowfn.checkpoint.signing import (
     Sign,
@@ -17,6 +17,7 @@ from flowfn.checkpoint.signing import (
     value_spot,
     write_spot,
 )
+from flowfn.checkpoint.values import Rows, rows_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,8 +31,8 @@ class Space:
     def __init__(self) -> None:
         self.checkpoints: dict[str, StoredCheckpoint] = {}
         self.newest: str | None = None
-        self.values: dict[tuple[str, Any], dict[str, bytes]] = {}
-        """(channel, version) → the checkpoint that stored it → payload: two branches may count to the same version."""
+        self.values: dict[tuple[str, Any], dict[str, bytes | Delta]] = {}
+        """(channel, version) → the checkpoint that stored it → its row: two branches may count to the same version."""
         self.writes: dict[str, dict[tuple[str, int], StoredWrite]] = {}
         """Checkpoint → (task, slot) → write."""
         self.runs: dict[str, RunRow] = {}
@@ -40,16 +41,25 @@ class Space:
         self.asked: dict[str, dict[str, None]] = {}
         """Run → ids of its questions."""
 
-    def values_of(self, found: Unpacked) -> dict[str, bytes]:
+    def values_of(self, found: Unpacked) -> dict[str, Rows]:
+        """How the values of a checkpoint's channels are stored; empty channels are left out."""
         line: set[str] | None = None
-        values: dict[str, bytes] = {}
-        for channel, version in found.versions.items():
-            stored = self.values.get((channel, version), {})
+        values: dict[str, Rows] = {}
+
+        def row_at(version: Any) -> bytes | Delta | None:
+            nonlocal line
+            stored = self.values.get((channel, version))
+            if stored is None:
+                return None
             if len(stored) > 1:
                 line = line or lineage(found.stored.id, {id: row.parent for id, row in self.checkpoints.items()})
-                stored = {id: blob for id, blob in stored.items() if id in line}
-            for blob in stored.values():
-                values[channel] = blob
+                stored = {id: row for id, row in stored.items() if id in line}
+            return next(reversed(stored.values()), None)
+
+        for channel, version in found.versions.items():
+            rows = rows_of(version, row_at)
+            if rows is not None:
+                values[channel] = rows
         return values
 
     def writes_of(self, checkpoint: str) -> list[StoredWrite]:
@@ -75,9 +85,12 @@ class Space:
             new = row._replace(record=sign(row.record, spot), metadata=sign(row.metadata, spot))
             journal.set(self.checkpoints, id, new)
         for (channel, version), stored in list(self.values.items()):
-            spot = value_spot(place, channel, version)
-            for id, blob in list(stored.items()):
-                journal.set(stored, id, sign(blob, spot))
+            for id, value in list(stored.items()):
+                if isinstance(value, Delta):
+                    payload = sign(value.payload, value_spot(place, channel, version, value.prev))
+                    journal.set(stored, id, value._replace(payload=payload))
+                else:
+                    journal.set(stored, id, sign(value, value_spot(place, channel, version)))
         for checkpoint, writes in list(self.writes.items()):
             for key, write in list(writes.items()):
                 spot = write_spot(place, checkpoint, write.task, write.slot, write.channel)

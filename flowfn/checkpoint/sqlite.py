@@ -18,6 +18,7 @@ from flowfn.checkpoint.base import (
     AbandonQuestions,
     CallRow,
     CopyRun,
+    Delta,
     ForgetCalls,
     Lease,
     Place,
@@ -47,6 +48,7 @@ from flowfn.checkpoint.rows import (
 )
 from flowfn.checkpoint.rowsaver import RowSaver
 from flowfn.checkpoint.signing import PLAIN, Sign, forked_from, forked_question, moved_from, tell_missing_keys
+from flowfn.checkpoint.values import Rows, rows_of
 from flowfn.errors import LeaseLostError, StoreConflictError
 from flowfn.serde.base import Serializer
 from flowfn.serde.keys import default_keyring
@@ -57,6 +59,8 @@ from flowfn.sql.sqlite_file import MEMORY
 from flowfn.types import Status
 
 T = TypeVar("T")
+
+_NO_ROWS: dict[str, bytes | Delta] = {}
 
 CACHED_RUNS = 10_000
 """How many numbers of runs are remembered, so that a call costs one insert and no look-up."""
@@ -183,17 +187,34 @@ class SqliteSaver(RowSaver):
         rows = yield query
         return [StoredCheckpoint(Place(tables.thread_of(row[0]), row[1]), *row[2:]) for row in rows]
 
-    def _values(self, found: Unpacked) -> Op[dict[str, bytes]]:
+    def _values(self, found: Unpacked) -> Op[dict[str, Rows]]:
         if not found.versions:
             return {}
-        (thread, ns, _), id = found.stored.place, found.stored.id
+        here, id = (tables.key_of(found.stored.place.thread), found.stored.place.ns), found.stored.id
         pairs = [part for pair in found.versions.items() for part in pair]
-        rows = yield Query(tables.values_query(len(found.versions)), (*pairs, tables.key_of(thread), ns))
-        values = {channel: payload for channel, _, payload in rows}
-        if len(values) < len(rows):
-            line = lineage(id, dict((yield Query(tables.PARENTS, (tables.key_of(thread), ns)))))
-            values = {channel: payload for channel, checkpoint, payload in rows if checkpoint in line}
-        return {channel: values[channel] for channel in found.versions if channel in values}
+        rows = yield Query(tables.values_query(len(found.versions)), (*pairs, *here))
+        wanted = [part for channel, _, _, prev, _ in rows if prev is not None for part in (channel, prev)]
+        if wanted:
+            rows = [*rows, *(yield Query(tables.chains_query(len(wanted) // 2), (*here, *wanted)))]
+        stored: dict[tuple[str, Any], dict[str, bytes | Delta]] = {}
+        for channel, version, checkpoint, prev, payload in rows:
+            row = payload if prev is None else Delta(prev, payload)
+            stored.setdefault((channel, version), {})[checkpoint] = row
+        if len(stored) < len(rows):
+            line = lineage(id, dict((yield Query(tables.PARENTS, here))))
+            for key, each in stored.items():
+                if len(each) > 1:
+                    stored[key] = {checkpoint: row for checkpoint, row in each.items() if checkpoint in line}
+
+        def row_at(version: Any) -> bytes | Delta | None:
+            return next(reversed(stored.get((channel, version), _NO_ROWS).values()), None)
+
+        values: dict[str, Rows] = {}
+        for channel, version in found.versions.items():
+            of_channel = rows_of(version, row_at)
+            if of_channel is not None:
+                values[channel] = of_channel
+        return values
 
     def _writes(self, place: Place, checkpoint: str) -> Op[list[StoredWrite]]:
         rows = yield Query(tables.WRITES, (tables.key_of(place.thread), place.ns, checkpoint))
@@ -316,9 +337,13 @@ class SqliteSaver(RowSaver):
         _, _, _, record, encoded = stored_checkpoint(place, checkpoint, metadata, parent, self.serde)
         facts = (run_of(metadata), metadata.get("source"), metadata.get("step"), checkpoint["ts"])
         yield Query(tables.SAVE_CHECKPOINT, (thread, ns, id, parent, *facts, encoded, record))
-        for channel, payload in values.items():
-            yield Query(tables.SAVE_VALUE, (thread, ns, channel, checkpoint["channel_versions"][channel], id, payload))
-        yield from self._note(record, encoded, *values.values())
+        versions = checkpoint["channel_versions"]
+        for channel, row in values.items():
+            if isinstance(row, bytes):
+                yield Query(tables.SAVE_VALUE, (thread, ns, channel, versions[channel], id, row))
+            else:
+                yield Query(tables.SAVE_DELTA, (thread, ns, channel, versions[channel], id, *row))
+        yield from self._note(record, encoded, *(row if isinstance(row, bytes) else row[1] for row in values.values()))
 
     def _save_writes(self, save: SaveWrites) -> Op[None]:
         (thread, ns, _), checkpoint, task, path, writes = save
@@ -393,7 +418,7 @@ class SqliteSaver(RowSaver):
         rows = yield Query(tables.OUTLINES, (tables.key_of(place.thread), place.ns))
         return list(map(Outline._make, rows))
 
-    def _value_keys(self, place: Place) -> Op[list[tuple[str, Any, str]]]:
+    def _value_keys(self, place: Place) -> Op[list[tuple[str, Any, str, Any]]]:
         return list((yield Query(tables.VALUE_KEYS, (tables.key_of(place.thread), place.ns))))
 
     def _threads_with(self, run: str) -> Op[list[str]]:

@@ -1,6 +1,6 @@
 """The format of a SQLite file of threads: its tables, and every statement that reads or writes them.
 
-**The format (1).** It stays: a newer flowfn reads it, or migrates it in a transaction.
+**The format (2).** It stays: a newer flowfn reads it, or migrates it in a transaction.
 
 | table | a row is | found by |
 |---|---|---|
@@ -10,13 +10,14 @@
 | calls | a call with an outcome: appended in the order of its number, `run.id << 32 \\| seq` | number |
 | questions | a question and its answer, in the order asked | (thread, id); run; the open ones by time and by thread |
 | checkpoints | a checkpoint without values; `record` is what `rows` encodes | (thread, ns, id); id; run |
-| channel_values | a channel's value, stored by the checkpoint that changed it | (thread, ns, channel, version) |
+| channel_values | a channel's value, or what was added to its version `prev` | (thread, ns, channel, version) |
 | writes | one pending write of a node's task | (thread, ns, checkpoint, task, slot) |
 | keys | the id of a key that has signed a payload here | id |
 
 A call costs one small row at the end of one table and nothing else; a run's calls are one range of numbers. Branches
 count versions independently, so a value's key ends with the checkpoint that stored it; where two rows share a version,
-a reader takes the one in its own line of parents. Texts are UTF-8; a thread id with lone surrogates is a blob instead.
+a reader takes the one in its own line of parents. Of an addition, the rows that it builds on, down to a whole
+value, are read in one query for all channels. Texts are UTF-8; a thread id with lone surrogates is a blob instead.
 Moments are seconds since 1970, UTC. Payloads are what the serializer made.
 """
 
@@ -85,7 +86,7 @@ SCHEMA: dict[str, Sequence[str]] = {
     "channel_values": (
         """CREATE TABLE channel_values (
             thread TEXT NOT NULL, ns TEXT NOT NULL, channel TEXT NOT NULL, version NOT NULL, checkpoint TEXT NOT NULL,
-            payload BLOB NOT NULL, PRIMARY KEY (thread, ns, channel, version, checkpoint)
+            prev, payload BLOB NOT NULL, PRIMARY KEY (thread, ns, channel, version, checkpoint)
         ) WITHOUT ROWID""",
     ),
     "writes": (
@@ -101,7 +102,16 @@ SCHEMA: dict[str, Sequence[str]] = {
 OF_A_THREAD = SCHEMA.keys() - {"calls", "gates", "keys"}
 """Tables whose rows name their thread."""
 
-MIGRATIONS: dict[int, Migration] = {}
+MIGRATIONS: dict[int, Migration] = {
+    # A new table, since the column has to stand before payloads, to be read without them.
+    2: (
+        "ALTER TABLE channel_values RENAME TO channel_values_1",
+        *SCHEMA["channel_values"],
+        """INSERT INTO channel_values (thread, ns, channel, version, checkpoint, payload)
+            SELECT thread, ns, channel, version, checkpoint, payload FROM channel_values_1""",
+        "DROP TABLE channel_values_1",
+    ),
+}
 """What brings a file from the format before to this one."""
 
 CALL_COLUMNS = (
@@ -169,7 +179,11 @@ SAVE_CHECKPOINT = """INSERT INTO checkpoints (thread, ns, id, parent, run, sourc
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (thread, ns, id) DO UPDATE SET parent = excluded.parent,
     run = excluded.run, source = excluded.source, step = excluded.step, ts = excluded.ts,
     metadata = excluded.metadata, record = excluded.record"""
-SAVE_VALUE = "INSERT OR REPLACE INTO channel_values VALUES (?, ?, ?, ?, ?, ?)"
+SAVE_VALUE = "INSERT OR REPLACE INTO channel_values VALUES (?, ?, ?, ?, ?, NULL, ?)"
+SAVE_DELTA = SAVE_VALUE.replace("NULL", "?")
+
+VALUE_COLUMNS = "v.channel, v.version, v.checkpoint, v.prev, CAST(v.payload AS BLOB)"
+WANTED_VALUES = "wanted CROSS JOIN channel_values AS v"
 
 WRITES = f"""SELECT {_read("task, slot, channel, payload, path")} FROM writes
     WHERE thread = ? AND ns = ? AND checkpoint = ? ORDER BY task, slot"""
@@ -202,9 +216,9 @@ NAMESPACES = """WITH RECURSIVE
         SELECT (SELECT min(ns) FROM runs WHERE thread = ?1 AND ns > run.ns) FROM run WHERE ns NOT NULL)
     SELECT ns FROM stored WHERE ns NOT NULL UNION SELECT ns FROM run WHERE ns NOT NULL"""
 """Steps from one namespace to the next along the index, however many rows each holds."""
-VALUE_KEYS = "SELECT channel, version, checkpoint FROM channel_values WHERE thread = ? AND ns = ?"
+VALUE_KEYS = "SELECT channel, version, checkpoint, prev FROM channel_values WHERE thread = ? AND ns = ?"
 THREADS_WITH = "SELECT thread FROM runs WHERE name = ?1 UNION SELECT thread FROM checkpoints WHERE run = ?1"
-MOVE_VALUE = """INSERT OR REPLACE INTO channel_values SELECT thread, ns, channel, version, ?, payload
+MOVE_VALUE = """INSERT OR REPLACE INTO channel_values SELECT thread, ns, channel, version, ?, prev, payload
     FROM channel_values WHERE thread = ? AND ns = ? AND channel = ? AND version = ? AND checkpoint = ?"""
 FORGET_VALUE = """DELETE FROM channel_values WHERE thread = ? AND ns = ? AND channel = ? AND version = ?
     AND checkpoint = ?"""
@@ -225,7 +239,7 @@ COPIES = tuple(
     for table, columns, order in (
         ("questions", QUESTION_COLUMNS, "seq"),
         ("checkpoints", "ns, id, parent, run, source, step, ts, metadata, record", "seq"),
-        ("channel_values", "ns, channel, version, checkpoint, payload", "ns"),
+        ("channel_values", "ns, channel, version, checkpoint, prev, payload", "ns"),
         ("writes", "ns, checkpoint, task, slot, channel, payload, path", "ns"),
     )
 )
@@ -241,11 +255,23 @@ def threads_query(statuses: int, is_of_flow: bool) -> str:
 
 @functools.cache
 def values_query(channels: int) -> str:
-    """The stored values of so many channels, by (channel, version) pairs, then thread and namespace."""
+    """The rows of so many channels, by (channel, version) pairs, then thread and namespace."""
     pairs = ", ".join(["(?, ?)"] * channels)
-    return f"""WITH wanted (channel, version) AS (VALUES {pairs})
-        SELECT v.channel, v.checkpoint, CAST(v.payload AS BLOB) FROM wanted CROSS JOIN channel_values AS v
+    return f"""WITH wanted (channel, version) AS (VALUES {pairs}) SELECT {VALUE_COLUMNS} FROM {WANTED_VALUES}
         WHERE v.thread = ? AND v.ns = ? AND v.channel = wanted.channel AND v.version = wanted.version"""
+
+
+@functools.cache
+def chains_query(channels: int) -> str:
+    """The rows of so many channels with all that they build on, by thread and namespace, then (channel, version)
+    pairs. It follows versions alone, each once, in however many branches it stands.
+    """
+    pairs = ", ".join(f"(?{at}, ?{at + 1})" for at in range(3, 3 + 2 * channels, 2))
+    rows = f"""FROM {WANTED_VALUES}
+        WHERE v.thread = ?1 AND v.ns = ?2 AND v.channel = wanted.channel AND v.version = wanted.version"""
+    return f"""WITH RECURSIVE wanted (channel, version) AS (
+        VALUES {pairs} UNION SELECT v.channel, v.prev {rows} AND v.prev NOT NULL)
+        SELECT {VALUE_COLUMNS} {rows}"""
 
 
 def key_of(thread: str) -> str | bytes:

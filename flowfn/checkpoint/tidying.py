@@ -8,7 +8,7 @@ the values they need from those that go, and get the nearest checkpoint that sta
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowfn.checkpoint.base import Place, RunRow, split_call_checkpoint_id, thread_name
@@ -121,6 +121,28 @@ def _base(at: str, parents: Mapping[str, str | None]) -> str:
     return inside[0] if inside else at
 
 
+Owners: TypeAlias = dict[tuple[str, Any], dict[str, Any]]
+"""(channel, version) → the checkpoint that stored it → the version that its row builds on, None for a whole value."""
+
+
+def _needed(channel: str, version: Any, inherited: Any, owners: Owners, line: Set[str]) -> Iterator[tuple[Any, str]]:
+    """The rows that make up a version of a channel: (version, the checkpoint that stored it).
+
+    Args:
+        inherited: the version down to which a checkpoint above has them.
+        line: of the checkpoint that needs them.
+    """
+    followed: set[Any] = set()
+    while version is not None and version != inherited and version not in followed:
+        followed.add(version)
+        stored = owners.get((channel, version), {})
+        owner = max(stored if len(stored) < 2 else stored.keys() & line, default=None)
+        if owner is None:
+            return
+        yield version, owner
+        version = stored[owner]
+
+
 class Tidying(Medium):
     """`copy_thread`, `delete_for_runs`, `prune`, and their awaited twins."""
 
@@ -164,20 +186,18 @@ class Tidying(Medium):
                 above = None if above is None else _base(above, parents)
                 if outline.id in moved or above not in parents:
                     heirs.append((outline.id, above if above in parents else None))
-        owners: dict[tuple[str, Any], list[str]] = {}
-        for channel, version, checkpoint in (yield from self._value_keys(place)) if gone else ():
-            owners.setdefault((channel, version), []).append(checkpoint)
+        owners: Owners = {}
+        for channel, version, checkpoint, prev in (yield from self._value_keys(place)) if gone else ():
+            owners.setdefault((channel, version), {})[checkpoint] = prev
         homes: list[Home] = []
         for id, above in heirs if gone else ():
             versions = yield from self._versions(place, id)
             inherited = {} if above is None else (yield from self._versions(place, above))
             line = lineage(id, parents)
             for channel, version in versions.items():
-                if channel not in inherited or inherited[channel] != version:
-                    stored = owners.get((channel, version), [])
-                    owner = max(stored if len(stored) < 2 else line.intersection(stored), default=None)
-                    if owner is not None and owner in gone:
-                        homes.append(Home(channel, version, owner, id))
+                for needed, owner in _needed(channel, version, inherited.get(channel), owners, line):
+                    if owner in gone:
+                        homes.append(Home(channel, needed, owner, id))
         values = [(*key, each) for key, each_of in owners.items() for each in each_of if each in gone]
         yield from self._cut(place, Cut(loss.runs, gone, moved, homes, values))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from flowfn.channels import (
     AnyValue,
     BinaryOperatorAggregate,
     Channel,
+    DeltaChannel,
     EphemeralValue,
     LastValue,
     LastValueAfterFinish,
@@ -21,9 +22,20 @@ from flowfn.channels import (
     UntrackedValue,
 )
 from flowfn.errors import EmptyChannelError
-from flowfn.types import MISSING
+from flowfn.types import MISSING, Overwrite
 
 Make = Callable[[], Channel[Any, Any, Any]]
+
+
+class NoEmpty:
+    """A type of which no value can be made from nothing."""
+
+    def __init__(self, needed: Any) -> None: ...
+
+
+def extended(held: list[Any], writes: Sequence[Any]) -> list[Any]:
+    return [*held, *writes]
+
 
 MAKERS: dict[str, tuple[Make, list[Any]]] = {
     "LastValue": (lambda: LastValue(int), [1]),
@@ -34,6 +46,8 @@ MAKERS: dict[str, tuple[Make, list[Any]]] = {
     "BinaryOperatorAggregate": (lambda: BinaryOperatorAggregate(int | None, operator.add), [1, 2]),
     "Topic": (lambda: Topic(int), [1, [2, 3]]),
     "accumulating Topic": (lambda: Topic(int, accumulate=True), [1]),
+    "growing list": (lambda: BinaryOperatorAggregate(list[int] | None, operator.add), [[1], [2, 3]]),
+    "DeltaChannel": (lambda: DeltaChannel(extended, NoEmpty), [Overwrite([1])]),
     "NamedBarrierValue": (lambda: NamedBarrierValue(str, {"a", "b"}), ["a", "b"]),
     "NamedBarrierValueAfterFinish": (lambda: NamedBarrierValueAfterFinish(str, {"a", "b"}), ["a", "b"]),
 }
@@ -47,6 +61,9 @@ def test_a_new_channel_is_empty_and_its_error_names_it(make: Make, writes: list[
     with pytest.raises(EmptyChannelError, match="`price`"):
         channel.get()
     assert not channel.is_available()
+    for other in (channel.copy(), channel.restored(channel.to_store(False).value)):
+        assert not other.is_available()
+        assert other.update(writes)
 
 
 @every_channel
@@ -115,8 +132,45 @@ def test_what_was_stored_does_not_change_with_the_channel(make: Make, writes: li
     assert repr(stored) == shown
 
 
+@every_channel
+def test_a_channel_goes_on_from_what_it_stores(make: Make, writes: list[Any]) -> None:
+    channel = make()
+    channel.key = "price"
+    channel.update(writes)
+    again = channel.restored(channel.to_store(False).value)
+    assert (again.key, again) == ("price", channel)
+    if not isinstance(channel, UntrackedValue):
+        assert again.checkpoint() == channel.checkpoint()
+
+
+@every_channel
+def test_what_is_lent_is_nobody_elses(make: Make, writes: list[Any]) -> None:
+    channel = make()
+    if not isinstance(channel, (NamedBarrierValue, NamedBarrierValueAfterFinish)):
+        nested: Any = [{"a": [1]}]
+        writes = [Overwrite(nested) if isinstance(channel, (BinaryOperatorAggregate, DeltaChannel)) else nested]
+    channel.update(writes)
+    channel.finish()
+    shown = repr(channel.checkpoint())
+    for value in (channel.lent(), channel.copy().lent()):
+        spoil(value)
+    assert repr(channel.checkpoint()) == shown
+
+
+def spoil(value: Any) -> None:
+    """Change every container in a value."""
+    if isinstance(value, dict):
+        for each in value.values():
+            spoil(each)
+        value["spoilt"] = True
+    elif isinstance(value, list):
+        for each in value:
+            spoil(each)
+        value.append("spoilt")
+
+
 def test_channels_are_equal_when_their_rules_are() -> None:
-    rules: list[Make] = [make for make, _ in MAKERS.values()]
+    rules: list[Make] = [make for name, (make, _) in MAKERS.items() if name != "growing list"]
     rules += [lambda: EphemeralValue(int, guard=False), lambda: NamedBarrierValue(str, {"a"})]
     equal = {(i, j) for i, one in enumerate(rules) for j, other in enumerate(rules) if one() == other()}
     assert equal == {(i, i) for i in range(len(rules))}

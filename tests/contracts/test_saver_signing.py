@@ -3,10 +3,22 @@
 import pytest
 
 from flowfn.checkpoint import InMemorySaver, SqliteSaver, cells
-from flowfn.checkpoint.base import FAILED, CopyRun, Place, SaveCall, SaveQuestion, SaveRun, SaveWrites, question_id
+from flowfn.checkpoint.base import (
+    FAILED,
+    CopyRun,
+    Delta,
+    Place,
+    SaveCall,
+    SaveCheckpoint,
+    SaveQuestion,
+    SaveRun,
+    SaveWrites,
+    question_id,
+)
 from flowfn.checkpoint.rows import answer, interrupt_of, outcome
 from flowfn.errors import BadSignatureError, UnknownKeyError, UnsignedPickleError
 from flowfn.serde import Keyring, Serializer
+from tests.contracts.growing import Line
 from tests.contracts.saving import (
     NEXT,
     PLACE,
@@ -15,6 +27,7 @@ from tests.contracts.saving import (
     call,
     checkpoint,
     config,
+    metadata,
     question,
     run_row,
     save_checkpoint,
@@ -302,3 +315,46 @@ def test_awaited_methods_are_the_twins(made):
     with_keys(made, OTHER)
     assert sum(Awaited(made).trust().payloads.values()) == 8
     assert held(made) == ALL
+
+
+# ---------------------------------------------------------------- what was added to a value
+
+
+def grown(saver, place=PLACE):
+    """A line of seven super-steps, each of which adds a pickle to each channel; the last ones stored additions."""
+    line = Line(saver, place)
+    for number in range(7):
+        line.step(f"000{number}", log=[[Odd(number)]], topic=[Odd(number)], delta=[{"a": [Odd(number)]}])
+    assert line.deltas() == {"log", "topic", "delta"}
+    return line
+
+
+def test_additions_are_signed_for_the_versions_they_stand_between(made, saver):
+    line, odds = grown(saver), [Odd(number) for number in range(7)]
+    saver.copy_thread("t", "u")
+    with_keys(made, OTHER)
+    with pytest.raises(UnknownKeyError, match="Channel `"):
+        line.back_at()
+    saver.trust()
+    for thread in ("t", "u"):
+        again = Line(saver, Place(thread)).back_at()
+        again.step("0007", log=[[Odd(7)]])
+        assert again.back_at().seen()["log"] == [*odds, Odd(7)]
+        assert again.back_at().seen()["delta"]["a"] == odds
+    with_keys(made, OWN)
+    with pytest.raises(UnknownKeyError, match="Channel `"):
+        line.back_at()
+
+
+def test_an_addition_in_the_place_of_another_is_refused_by_name(saver):
+    line = grown(saver)
+    (prev, payload), version = line.stored["log"], line.versions["log"]
+    for row in (Delta(prev - 1, payload), payload):
+        again = line.back_at("0005")
+        again.step("0006", log=[[Odd(6)]])
+        again.saver.save(
+            [SaveCheckpoint(PLACE, checkpoint("0006", {"log": version}), metadata(), "0005", {"log": row})]
+        )
+        for read in (lambda: saver.load(PLACE), lambda: saver.get_tuple(config())):
+            with pytest.raises(BadSignatureError, match="Channel `log`"):
+                read()
