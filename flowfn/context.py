@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from flowfn.errors import OutsideFlowError
 from flowfn.futures import TaskFuture
 from flowfn.identity import digest
-from flowfn.types import StreamWriter, Verdict
+from flowfn.types import NodeError, StreamWriter, Verdict
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +83,27 @@ class ExecutionInfo:
     node_attempt: int
 
 
+class RunControl:
+    """Asks a run to stop between two super-steps: give it to `invoke` or `stream` as `control=`.
+
+    What runs is let finish and stored; then the call raises `GraphDrained`, and `invoke(None)` goes on.
+
+    Attributes:
+        drain_reason: why, once somebody has asked.
+    """
+
+    def __init__(self) -> None:
+        self.drain_reason: str | None = None
+
+    @property
+    def drain_requested(self) -> bool:
+        return self.drain_reason is not None
+
+    def request_drain(self, reason: str = "shutdown") -> None:
+        """Ask; may be called from any worker, and inside the run itself."""
+        self.drain_reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime(Generic[ContextT]):
     """What a function gets that has a parameter annotated `Runtime`.
@@ -94,6 +115,7 @@ class Runtime(Generic[ContextT]):
         previous: what the thread's last finished run left.
         execution_info: ids of this execution.
         heartbeat: puts off the task's idle time-out, when it has one: call it where work goes on without calls.
+        control: the `control=` of the invocation, or None.
     """
 
     context: ContextT
@@ -102,6 +124,7 @@ class Runtime(Generic[ContextT]):
     previous: Any
     execution_info: ExecutionInfo
     heartbeat: Callable[[], None] = lambda: None
+    control: RunControl | None = None
 
     @property
     def task_id(self) -> str:
@@ -126,6 +149,21 @@ class Frame(Spot):
 
     @abstractmethod
     def write(self, chunk: Any) -> None: ...
+
+    node_error: NodeError | None = None
+    """What an error handler handles."""
+
+    def emit_message(self, message: Any, metadata: dict[str, Any]) -> None:
+        """Show a message, or a piece of one, in stream mode `messages`; nothing where nobody watches that."""
+        del message, metadata
+
+    def push(self, key: str, value: Any) -> None:
+        """Write to the state of the graph whose node runs, beside what it returns.
+
+        Raises:
+            OutsideFlowError: no node runs here.
+        """
+        raise OutsideFlowError("A write to the state was pushed", ", in a node of a graph")
 
     has_previous: bool
     """Whether a run of the thread has finished before this one."""
@@ -272,5 +310,6 @@ INJECTED: Mapping[str, Callable[[Frame], Any]] = {
     "store": lambda frame: frame.runtime.store,
     "writer": lambda frame: frame.write,
     "previous": lambda frame: frame.runtime.previous,
+    "error": lambda frame: frame.node_error,
 }
 """What a function's parameters may ask for, by name."""

@@ -452,6 +452,37 @@ class UnknownNodeError(FlowError, ValueError):
         super().__init__(f"{where} names `{name}`, which is no node. Nodes: {listed(sorted(nodes)) or 'none'}.")
 
 
+class GraphError(FlowError, ValueError):
+    """A graph cannot be built like this; the sentence names the node or edge."""
+
+
+class ParentCommand(FlowError, RuntimeError):
+    """A node gave a `Command` to the graph around its own: raised where the inner graph was called.
+
+    A node that calls a graph need not catch it; the command then counts as what the node returned. Outside any graph it
+    is an error.
+    """
+
+    def __init__(self, command: Any) -> None:
+        self.command = command
+        super().__init__(
+            "A node returned a command to the graph around its own (`Command(graph=Command.PARENT)`), and there is "
+            "none. Call this graph inside a node of another one, or return a Command without `graph`."
+        )
+
+
+class InnerBusyError(GraphError, RuntimeError):
+    """A graph inside another one that keeps its state from call to call was called twice at once."""
+
+    def __init__(self, name: str, ns: str) -> None:
+        self.name, self.ns = name, ns
+        super().__init__(
+            f"`{name}` keeps its state from call to call (`checkpointer=True`), and is called while it runs (`{ns}`): two "
+            f"calls at once would lose what one of them wrote. Call it once a super-step, or let it begin anew in each "
+            f"call: compile it without `checkpointer=True`."
+        )
+
+
 class RecursionLimitError(FlowError, RecursionError):
     """A graph was still going after as many super-steps as `recursion_limit` allows."""
 
@@ -818,6 +849,39 @@ class AnswerRefusedError(QuestionError, ValueError):
         super().__init__(f"The answer to question `{question}` was refused: {why}. The question stays open.")
 
 
+# ---------------------------------------------------------------- messages
+
+
+class NotAMessageError(FlowError, TypeError, ValueError):
+    """A value stands where a message was expected."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        super().__init__(
+            f"{value!r:.200} is no message. Give a string, a pair `(role, content)`, a dict with `role` (or `type`) "
+            f"and `content`, or an object with an `id`."
+        )
+
+
+class UnknownMessageError(FlowError, ValueError):
+    """A message is to be removed that is not there."""
+
+    def __init__(self, id: object) -> None:
+        self.id = id
+        super().__init__(f"No message has the id {id!r}, so it cannot be removed. It may have been removed already.")
+
+
+class MessageWithoutIdError(FlowError, ValueError):
+    """A message was pushed that nothing could recognise later."""
+
+    def __init__(self, message: object) -> None:
+        self.message = message
+        super().__init__(
+            f"{message!r:.200} was pushed without an id, so a watcher would be shown it again when the node returns "
+            f"it. Give it one."
+        )
+
+
 # ---------------------------------------------------------------- stops: how a frame of running code is ended
 
 
@@ -837,11 +901,26 @@ class Asked(FlowStop):
         super().__init__(f"question {question} is open")
 
 
+class AtBreakpoint(FlowStop):
+    """A graph inside has stopped at a breakpoint."""
+
+
 class Paused(FlowStop):
     """The run was asked to stop and go on later; by a signal, if that is not 0."""
 
     def __init__(self, reason: str = "paused", signal: int = 0) -> None:
         self.reason, self.signal = reason, signal
+        super().__init__(reason)
+
+
+class GraphDrained(FlowStop):
+    """A run was asked to stop between two super-steps (`RunControl.request_drain`); it can go on.
+
+    Raised where the run was called.
+    """
+
+    def __init__(self, reason: str = "shutdown") -> None:
+        self.reason = reason
         super().__init__(reason)
 
 

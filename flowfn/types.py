@@ -53,10 +53,15 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Run `node` in the next super-step with an input of its own."""
+    """Run `node` in the next super-step with an input of its own.
+
+    Attributes:
+        timeout: how long an attempt may take, instead of what the node says.
+    """
 
     node: str
     arg: Any
+    timeout: Any = field(default=None, kw_only=True)
 
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__bool__": lambda self: False})()
@@ -87,6 +92,19 @@ class Overwrite:
     """Replace a reducer channel's value instead of joining with it."""
 
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NodeError:
+    """What an error handler of a graph's node is given.
+
+    Attributes:
+        node: name of the node that has failed for good.
+        error: what it has failed with.
+    """
+
+    node: str
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, get_args
 
 from flowfn.errors import ConfigError, listed
+from flowfn.stream.messages import MessageStream
 from flowfn.types import Interrupt, StreamMode
 
 Namespace = tuple[str, ...]
@@ -73,6 +74,9 @@ class Events:
         self.modes = frozenset(modes)
         self.subgraphs = subgraphs
         self._put = put
+        self.messages: MessageStream | None = None
+        if "messages" in self.modes:
+            self.messages = MessageStream(lambda ns, data: self.tell(ns, "messages", data), subgraphs)
 
     def wants(self, *modes: str) -> bool:
         return not self.modes.isdisjoint(modes)
