@@ -38,7 +38,7 @@ from flowfn.pregel.callee import (
 )
 from flowfn.pregel.calls import by_value
 from flowfn.pregel.handle import Runs
-from flowfn.pregel.node import Node, Write
+from flowfn.pregel.node import Node, Write, called_program
 from flowfn.pregel.plan import Channels
 from flowfn.pregel.program import Pregel
 from flowfn.rates import running_limit
@@ -101,6 +101,7 @@ class Flow(Runs[P, R], Pregel):
             channels=START,
             bound=body,
             writers=(Write(END, _value), Write(PREVIOUS, _save)),
+            called=called_program(func),
             policies=policies(retry_policy=retry_policy, cache_policy=cache_policy, timeout=timeout),
         )
         super().__init__(
@@ -211,21 +212,6 @@ class Flow(Runs[P, R], Pregel):
         if self.cache is None and staging.current() is None:
             return places.cache_for(self.func)
         return super().cache_in
-
-    def clear_cache(self) -> None:
-        """Forget every result in this flow's cache.
-
-        Raises:
-            CacheError: they could not be forgotten.
-        """
-        cache = self.cache_in
-        assert cache is not None
-        cache.clear()
-
-    async def aclear_cache(self) -> None:
-        cache = self.cache_in
-        assert cache is not None
-        await cache.aclear()
 
     def why(self, task: Task[Q, Any], /, *args: Q.args, **kwargs: Q.kwargs) -> Why:
         """Whether this flow's cache answers a call of a task, or what differs from the entry that comes nearest.

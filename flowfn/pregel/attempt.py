@@ -10,6 +10,7 @@ from flowfn.context import CURRENT, INJECTED
 from flowfn.pregel import cached, doubt, elsewhere, trying
 from flowfn.pregel.calls import DUE, RUNNING, by_value
 from flowfn.pregel.frame import CallFrame
+from flowfn.stream.messages import set_for_langchain
 
 if TYPE_CHECKING:
     from flowfn.pregel.calls import Call
@@ -50,6 +51,8 @@ def execute(frame: CallFrame) -> None:
         if call.frame is not None and (frame.open_calls or frame.unseen):
             call.run.crew.wait_for_calls(frame)
             frame.raise_unseen()
+        if frame.messages is not None:
+            frame.messages.ended(call, value)
     except BaseException as error:
         call.run.end(frame, error=error)
     else:
@@ -66,6 +69,9 @@ def _begin(frame: CallFrame) -> None:
         trying.watch(frame)
     if call.run.telling is not None and is_first:
         call.run.telling.begun(call)
+    if frame.messages is not None:
+        frame.messages.begun(call)
+        set_for_langchain(frame.config)
 
 
 def start_coroutine(call: Call, loop: asyncio.AbstractEventLoop) -> None:
@@ -111,6 +117,8 @@ async def _aexecute(frame: CallFrame) -> None:
         if call.frame is not None and (frame.open_calls or frame.unseen):
             await call.run.crew.await_calls(frame)
             frame.raise_unseen()
+        if frame.messages is not None:
+            frame.messages.ended(call, value)
     except BaseException as error:
         call.run.end(frame, error=error)
     else:

@@ -19,11 +19,11 @@ from flowfn.checkpoint.records import (
     task_id,
 )
 from flowfn.context import CURRENT
-from flowfn.errors import FlowStop, UnfinishedInCoroutineError, UnreadableError, UnstorableError
+from flowfn.errors import FlowStop, ParentCommand, UnfinishedInCoroutineError, UnreadableError, UnstorableError
 from flowfn.executors import threads
 from flowfn.futures import TaskFuture, futures_in, with_values
 from flowfn.serde.typed import ATOMS, copied
-from flowfn.types import MISSING
+from flowfn.types import MISSING, Interrupt, NodeError
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 # states
 BLOCKED, DUE, RUNNING, SAVING, RESTING, DONE = range(6)
 """RESTING: between two attempts."""
+
+ERROR = "__error__"
+"""What a node has written that has failed, and whose error handler is to run."""
 
 # outcomes
 VALUE, FAILURE, CANCELLED, STOPPED, CRASHED = range(5)
@@ -71,6 +74,7 @@ class Call:
         is_changed: whether it differs from what is on record, and has an effect outside.
         shares: whether it, or a call around it, may have several attempts, which share the calls inside.
         number: place among the outcomes stored.
+        place: how many calls its caller had made before.
     """
 
     args: tuple[Any, ...] = ()
@@ -91,6 +95,7 @@ class Call:
     started = 0.0
     ended = 0.0
     number = 0
+    place = 0
     looked = False
     acted = False
     needs: list[Call] = []  # noqa: RUF012 - never changed in place
@@ -133,6 +138,17 @@ class Call:
     def id(self) -> str:
         """The task id: equal over retries, resumes and processes."""
         return task_id(self.run.id, self.key)
+
+    @property
+    def path(self) -> tuple[Any, ...]:
+        """Where it stands: its caller's path, with its place among the calls of that."""
+        return ("__pregel_push", self.frame.of.path if self.frame is not None else (), self.place, True)
+
+    @property
+    def line(self) -> str:
+        """Its callers and itself, `name:id` each."""
+        own = f"{self.name}:{self.id}"
+        return own if self.frame is None else f"{self.frame.of.line}|{own}"
 
     @property
     def cell(self) -> Cell:
@@ -345,18 +361,50 @@ class NodeCall(Call):
         task: what is due.
         stored_writes: its writes, if it finished before a crash.
         result_writes: the writes that its value stands for, once they were asked for.
+        failed_before: the text of what it had failed with before, or None.
+        handled: whether it has failed, and its error handler stands in for it.
+        asked: the questions that it, or what it has called, has open.
+        error_given: of an error handler: what it handles.
     """
 
     stored_writes: list[tuple[str, Any]] | None = None
     result_writes: list[tuple[str, Any]] | None = None
+    failed_before: str | None = None
+    handled = False
+    asked: Sequence[Interrupt] = ()
+    error_given: NodeError | None = None
 
     def __init__(self, run: Run, callee: Callee, task: DueTask) -> None:
-        super().__init__(run, callee, bytes.fromhex(task.id), b"", None, -1)
+        super().__init__(run, callee, task.key, b"", None, -1 if run.program.is_function else run.step)
         self.task = task
+
+    @property
+    def is_to_be_handled(self) -> bool:
+        """Whether it has failed for good, and an error handler stands in for it."""
+        has_failed = self.outcome == FAILURE and not isinstance(self.error, ParentCommand)
+        return has_failed and self.task.node.handler is not None
+
+    def restore(self, writes: list[tuple[str, Any]]) -> None:
+        """It left these writes before a crash: its outcome, or the error that its handler is for.
+
+        An error as text is for people alone: the node is tried again.
+        """
+        error = next((value for channel, value in writes if channel == ERROR), None)
+        if isinstance(error, BaseException):
+            self.state, self.outcome, self.error = DONE, FAILURE, error
+            return
+        self.failed_before = error
+        own = [write for write in writes if write[0] != ERROR]
+        if own:
+            self.state, self.stored_writes = DONE, own
 
     @property
     def id(self) -> str:
         return self.task.id
+
+    @property
+    def path(self) -> tuple[Any, ...]:
+        return self.task.path
 
 
 def behind(future: TaskFuture[Any]) -> Call:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,9 +14,12 @@ from flowfn.identity import digest
 from flowfn.pregel import staging
 from flowfn.pregel.callee import Callee, callee_of
 from flowfn.pregel.calls import Call, NodeCall
+from flowfn.pregel.course import Course
 from flowfn.pregel.node import Node, NodeBuilder
-from flowfn.pregel.plan import Channels, listened_channels, path_text
-from flowfn.types import MISSING, OnBusy
+from flowfn.pregel.plan import Channels, View, path_text
+from flowfn.pregel.terms import Breakpoints
+from flowfn.pregel.update import listeners_of
+from flowfn.types import MISSING, Command, OnBusy
 
 Keys = str | Sequence[str]
 
@@ -27,13 +30,16 @@ class Compiled:
     Attributes:
         name: under which it owns its threads.
         nodes: name → node.
-        listened: channels that make a node due.
+        listeners: who has to be told of a super-step.
         as_callee: the program as something that a flow around it calls.
         cache: keeps results of tasks with a cache policy.
         executor: where its tasks run that do not say, or None for threads.
         max_running: how many of its runs there may be at once, None for any number.
         on_busy: what a run does that finds its thread, or the whole flow, busy.
         is_function: whether it is one function, whose calls make super-steps of their own.
+        defaults: policies of nodes that have none.
+        managed: name → from the number of super-steps that are left to what nodes read under that name.
+        interrupt_before, interrupt_after: nodes that a run stops at, `"*"` for all.
     """
 
     is_function = False
@@ -42,6 +48,10 @@ class Compiled:
     max_running: int | None = None
     on_busy: OnBusy = "raise"
     context_schema: type[Any] | None = None
+    managed: Mapping[str, Callable[[int], Any]] = {}
+    defaults: Mapping[str, Any] = {}
+    interrupt_before: Breakpoints = ()
+    interrupt_after: Breakpoints = ()
 
     def __init__(
         self,
@@ -60,7 +70,7 @@ class Compiled:
         self.input_channels, self.output_channels = input_channels, output_channels
         self.stream_channels: Keys = list(self._fresh) if stream_channels is None else stream_channels
         self._check()
-        self.listened = listened_channels(self.nodes)
+        self.listeners = listeners_of(self.nodes, self._fresh)
         self.as_callee = Callee(
             fn=type(self),
             name=name.rpartition(":")[2],
@@ -72,16 +82,32 @@ class Compiled:
             injected={},
         )
         self._callees = {key: self._callee_of(node) for key, node in self.nodes.items()}
+        self._acallees = {
+            key: replace(self._callees[key], fn=node.abound, is_async=True)
+            for key, node in self.nodes.items()
+            if node.abound is not None
+        }
 
     def _check(self) -> None:
         for node in self.nodes.values():
             for trigger in node.triggers:
                 if trigger not in self._fresh:
                     raise UnknownNodeError(f"Node `{node.name}` is triggered by a channel that", trigger, self._fresh)
+        self.check_breakpoints(self.interrupt_before, self.interrupt_after)
         for keys in (self.input_channels, self.output_channels, self.stream_channels):
             unknown = [key for key in _several(keys) if key not in self._fresh]
             if unknown:
                 raise ConfigError(f"Program `{self.name}` names {listed(unknown)}, which is no channel of it.")
+
+    def check_breakpoints(self, *said: Breakpoints | None) -> None:
+        """See that these are nodes to stop at.
+
+        Raises:
+            UnknownNodeError: one of them is no node.
+        """
+        for name in [name for names in said for name in names or ()]:
+            if name not in self.nodes and name != "*":
+                raise UnknownNodeError("`interrupt_before` or `interrupt_after`", name, self.nodes)
 
     def clone(self) -> Self:
         """Another object of the same program, to be changed."""
@@ -92,14 +118,17 @@ class Compiled:
     # --- nodes
 
     def _callee_of(self, node: Node) -> Callee:
-        return callee_of(node.bound, node.name, **node.policies)
+        return callee_of(node.bound, node.name, **{**self.defaults, **node.policies})
 
-    def callee(self, node: str) -> Callee:
-        return self._callees[node]
+    def callee(self, node: str, is_awaited: bool = False) -> Callee:
+        """What a node calls, where an event loop drives or not."""
+        return (is_awaited and self._acallees.get(node)) or self._callees[node]
 
     def writes(self, node: Call) -> list[tuple[str, Any]]:
         """What a finished node writes, (channel, value) in order."""
         assert isinstance(node, NodeCall)
+        if node.handled:
+            return []
         if node.stored_writes is None:
             node.result_writes = node.result_writes or node.task.node.writes(node.value)
             return node.result_writes
@@ -118,7 +147,7 @@ class Compiled:
     # --- channels
 
     def new_channels(self) -> dict[str, Channel[Any, Any, Any]]:
-        return {name: channel.copy() for name, channel in self._fresh.items()}
+        return {name: channel.from_checkpoint(MISSING) for name, channel in self._fresh.items()}
 
     def channel_title(self, name: str) -> str:
         """How a message calls what is in a channel."""
@@ -149,28 +178,45 @@ class Compiled:
     def output(self, channels: Channels, keys: Keys) -> Any:
         """What the channels show: one value, None when it is empty, or a dict of those that have one."""
         if isinstance(keys, str):
-            return channels[keys].get() if channels[keys].is_available() else None
-        return {name: channels[name].get() for name in keys if channels[name].is_available()}
+            return channels[keys].lent() if channels[keys].is_available() else None
+        return View(channels).values(keys)
+
+    def command_writes(self, command: Command[Any]) -> list[tuple[str, Any]]:
+        """The writes that a command stands for that was given as input.
+
+        Raises:
+            InvalidUpdateError: the program has no state to update, and no nodes to go to.
+        """
+        if command.update is None and not command.goto:
+            return []
+        raise InvalidUpdateError(f"`{self.name}` is no graph: a Command can only answer its questions (`resume`).")
+
+    def update_course(self, node: str, values: Any, view: View) -> Course[list[tuple[str, Any]]]:
+        """The writes that a node would have made that had returned `values`."""
+        return self.nodes[node].writes(values)
+        yield
 
     def shows(self, moved: set[str], keys: Keys) -> bool:
         """Whether a watcher of these channels sees a difference."""
         return not moved.isdisjoint(_several(keys))
 
     def shown_update(self, node: NodeCall, keys: Keys) -> Any:
-        """What a watcher of these channels sees a node do; None for nothing."""
-        writes = self.shown_writes(node, keys)
-        if isinstance(keys, str):
-            return writes.get(keys)
-        return writes or None
+        """What a watcher of these channels sees a node do: its writes, one after another if it wrote to one of them
+        twice; None for nothing."""
+        writes = _shown(self.writes(node), keys)
+        each = [value for _, value in writes] if isinstance(keys, str) else [{name: value} for name, value in writes]
+        if not isinstance(keys, str) and len(dict(writes)) == len(writes):
+            return dict(writes) or None
+        return each if len(each) > 1 else each[0] if each else None
 
     def shown_result(self, writes: Sequence[tuple[str, Any]]) -> Any:
         """A finished node's writes as states show them: one value, or a dict."""
-        shown = {name: value for name, value in writes if name in _several(self.stream_channels)}
+        shown = joined_writes(_shown(writes, self.stream_channels))
         return shown.get(self.stream_channels) if isinstance(self.stream_channels, str) else shown
 
     def shown_writes(self, node: NodeCall, keys: Keys) -> dict[str, Any]:
         """A node's writes to these channels."""
-        return {name: value for name, value in self.writes(node) if name in _several(keys)}
+        return joined_writes(_shown(self.writes(node), keys))
 
     def previous(self, channels: Channels) -> Any:
         """What the thread's last finished run left for the next, or `MISSING`."""
@@ -181,6 +227,20 @@ def _named(name: str, node: Node | NodeBuilder) -> Node:
     if isinstance(node, NodeBuilder):
         return node.build(name)
     return node if node.name == name else replace(node, name=name)
+
+
+def _shown(writes: Sequence[tuple[str, Any]], keys: Keys) -> list[tuple[str, Any]]:
+    names = _several(keys)
+    return [write for write in writes if write[0] in names]
+
+
+def joined_writes(writes: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Name → what was written, or `{"$writes": […]}` if that was several times."""
+    whole: dict[str, Any] = dict(writes)
+    if len(whole) < len(writes):
+        several = {name: [value for other, value in writes if other == name] for name in whole}
+        whole = {name: values[0] if len(values) == 1 else {"$writes": values} for name, values in several.items()}
+    return whole
 
 
 def _several(keys: Keys) -> Sequence[str]:

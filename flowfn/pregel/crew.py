@@ -42,6 +42,9 @@ DEEPEST = 50
 class Crew:
     """The due calls of a run, and the workers that help with them.
 
+    Attributes:
+        alone: namespaces of inner programs that run and must not be called a second time meanwhile.
+
     Args:
         limit: how many attempts may run at once; None for any number of coroutines and MOST_HELPERS workers.
         loop: where coroutines run; None for the background loop.
@@ -50,6 +53,7 @@ class Crew:
     def __init__(self, limit: int | None, loop: asyncio.AbstractEventLoop | None) -> None:
         self.lock = threading.Lock()
         self.loop = loop
+        self.alone: set[str] = set()
         self._limit = limit
         self._most_helpers = limit or MOST_HELPERS
         self._due: deque[Call] = deque()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flowfn.context import CURRENT, Frame
-from flowfn.errors import NoThreadError, Paused, ThreadBusyError, ThreadMovedError
+from flowfn.errors import InnerBusyError, NoSaverError, NoThreadError, Paused, ThreadBusyError, ThreadMovedError
 from flowfn.executors import threads
 from flowfn.executors.base import Where
 from flowfn.executors.remote import RemoteFrame
@@ -25,7 +26,7 @@ from flowfn.pregel.lagging import LaggingSaver, lagging
 from flowfn.pregel.loop import Loop, Outcome
 from flowfn.pregel.run import Run
 from flowfn.pregel.saving import Saving
-from flowfn.pregel.terms import Terms, joined, read_terms
+from flowfn.pregel.terms import NO_OPTIONS, Options, Terms, joined, read_terms
 from flowfn.stream.parts import Events, Part, Shape
 from flowfn.types import MISSING, Durability, GraphOutput, OnBusy
 
@@ -50,7 +51,7 @@ class Entry:
         self,
         program: Pregel,
         config: Mapping[str, Any] | None,
-        context: Any,
+        options: Options,
         shown: Keys,
         events: Events | None,
         loop: asyncio.AbstractEventLoop | None = None,
@@ -64,18 +65,30 @@ class Entry:
         self.forgets = False
         self.owner = ""
         bound = program.bound_config
-        terms = read_terms(joined(bound, config) if bound else config, program.context_of(context))
+        terms = read_terms(joined(bound, config) if bound else config, program.context_of(options.context))
+        if options[1:] != NO_OPTIONS[1:]:
+            program.check_breakpoints(options.interrupt_before, options.interrupt_after)
+            terms = replace(
+                terms,
+                interrupt_before=options.interrupt_before,
+                interrupt_after=options.interrupt_after,
+                control=options.control,
+            )
         spot = CURRENT.get()
         self.parent = None if spot is None else _parent(spot.frame, program, terms)
         if self.parent is not None:
             self._nest(self.parent, terms)
             return
+        if terms.ns:
+            terms = replace(terms, ns="", checkpoint_id=terms.configurable.get("checkpoint_map", {}).get(""))
         self.stage = staging.current()
+        if program.checkpointer is True:
+            raise NoSaverError(f"`checkpointer=True` of `{program.name}`")
         self.saver = lagging(program.kept_in, durability or "sync")
         if self.saver is not None and terms.thread is None:
             if self.stage is None:
                 raise NoThreadError(getattr(program, "title", program.name))
-            terms = terms.nested(self.stage.new_thread(), "", terms.context)
+            terms = replace(terms, thread=self.stage.new_thread())
         self.terms = terms
         self.crew = Crew(terms.max_concurrency, loop)
         self.saving = Saving(self.saver, loop, self.crew.lock) if self.saver is not None else None
@@ -85,28 +98,41 @@ class Entry:
         around = parent.run
         self.stage, self._executor = around.stage, self._executor or around.executor
         self.saver, self.crew, self.saving = around.saver, around.crew, around.saving
+        if self.program.checkpointer is False:
+            self.saver = self.saving = None
         self._inner_terms, self._around = terms, around
         if self.events is None and around.telling is not None:
             self.events = around.telling.events
 
     def _place_inside(self, parent: CallFrame, input: Any) -> None:
-        """The namespace is named by what is called with what, so that a replay finds it whatever its place."""
-        key = parent.flow_key(self.program.name, Walk().packed(input) if input is not MISSING else b"")
+        """The namespace is named by the task that calls; where it calls several flows, all but the first are told apart
+        by what is called with what, so that a replay finds each whatever its place."""
+        around, node = self._around, parent.node
+        is_node = node is not None and node.task.node.inner is self.program
+        if is_node:
+            key = digest(parent.path, b"node")
+        else:
+            key = parent.flow_key(self.program.name, Walk().packed(input) if input is not MISSING else b"")
         parent.raise_known_failure(key, self.program.as_callee)
         self._key = key
-        around = self._around
-        id = digest(around.id.encode(), key).hex()
         path = [around.place.ns] if around.place.ns else []
         body = parent.of
         while body.frame is not None:
             body = body.frame.of
         if body is not parent.of:
             path.append(f"{body.name}:{body.id}")
-        ns = "|".join([*path, f"{parent.of.name}:{id}"])
-        self.terms = self._inner_terms.nested(around.thread, ns, around.terms.context)
+        path.append(f"{parent.of.name}:{parent.of.id}")
+        ns = "|".join(path)
+        self._other_ns = "" if is_node else f"{ns}|{digest(around.id.encode(), key).hex()}"
+        if self.program.checkpointer is True:
+            names = [part.partition(":")[0] for part in ns.split("|")]
+            ns, self._other_ns = "|".join(names if is_node else [*names, self.program.name]), ""
+        self.terms = self._inner_terms.nested(around.thread, ns, around.terms)
 
     def new_loop(self) -> Loop:
         run = Run(self.program, self.terms, self.saver, self.crew, self.saving, self.events, self.parent)
+        if self.parent is not None:
+            run.called_by, run.other_ns = digest(self._around.id.encode(), self._key), self._other_ns
         run.shown, run.owner, run.stage, run.executor = self.shown, self.owner, self.stage, self._executor
         self.run = run
         if self.parent is not None:
@@ -134,7 +160,7 @@ class Entry:
         self._place_inside(parent, input)
         loop = self.new_loop()
         try:
-            with self.crew.away(parent):
+            with self._alone(), self.crew.away(parent):
                 outcome = drive_nested(loop, input, parent.depth)
         except Exception as error:
             parent.flow_failed(self._key, self.program.as_callee, input, error)
@@ -147,8 +173,9 @@ class Entry:
             self._place_inside(self.parent, input)
             inner = self.new_loop()
             try:
-                async with self.crew.aaway(self.parent):
-                    result = await adrive(inner, input)
+                with self._alone():
+                    async with self.crew.aaway(self.parent):
+                        result = await adrive(inner, input)
             except Exception as error:
                 self.parent.flow_failed(self._key, self.program.as_callee, input, error)
                 raise
@@ -167,6 +194,23 @@ class Entry:
                 if not (outcome.again or self._answers(outcome)):
                     return outcome
                 input = MISSING
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """See that a program which keeps its state from call to call is not called twice at once."""
+        crew, ns = self.crew, self.terms.ns
+        if self.program.checkpointer is not True:
+            yield
+            return
+        with crew.lock:
+            is_busy = ns in crew.alone
+            crew.alone.add(ns)
+        if is_busy:
+            raise InnerBusyError(self.program.name, ns)
+        try:
+            yield
+        finally:
+            crew.alone.discard(ns)
 
     def _answers(self, outcome: Outcome) -> bool:
         """Whether the stage has answered open questions, so that the run goes on."""

@@ -60,9 +60,10 @@ class Past:
 
     Attributes:
         at: the checkpoint, stored or of a super-step inside a function.
-        last: number of the last super-step inside the function that the fork shares, -1 for none.
+        last: number of the last super-step that had been: inside the function, -1 for none, or of the graph.
         memory: the run that it belongs to.
         is_over: whether nothing was due there.
+        is_function: whether the super-steps are those inside a function, whose calls the fork makes again.
         step: number of that checkpoint's super-step.
     """
 
@@ -71,6 +72,7 @@ class Past:
     last: int
     memory: Memory
     is_over: bool
+    is_function: bool = True
 
     @property
     def step(self) -> int:
@@ -80,14 +82,19 @@ class Past:
     @property
     def calls(self) -> list[CallRow]:
         """The outcomes that the fork shares."""
-        return [row for row in self.memory.calls if row.step <= self.last and not row.flags & (FORGOTTEN | INTENT)]
+        return [row for row in self.memory.calls if row.step <= self.shared and not row.flags & (FORGOTTEN | INTENT)]
+
+    @property
+    def shared(self) -> int:
+        """The last super-step whose calls the fork shares, -1 for none: nodes that have run are not asked again."""
+        return self.last if self.is_function else -1
 
     @property
     def answerable(self) -> list[QuestionRow]:
         """The questions that were answered by then, and those that stood next."""
         later = [question.step for question in self.memory.questions if question.step > self.last]
         following = min(later, default=-1)
-        return [q for q in self.memory.questions if q.step <= self.last or q.step == following]
+        return [q for q in self.memory.questions if q.step <= self.shared or q.step == following]
 
     @property
     def open_then(self) -> list[QuestionRow]:
@@ -132,7 +139,7 @@ def committed_steps(memory: Memory) -> int:
     return max([memory.run.committed if memory.run else 0, *known])
 
 
-def past(place: Place, at: str, memory: Memory, is_over: bool, is_now: bool = False) -> Past:
+def past(program: Pregel, place: Place, at: str, memory: Memory, is_over: bool, is_now: bool = False) -> Past:
     """The past up to a checkpoint.
 
     Args:
@@ -140,6 +147,9 @@ def past(place: Place, at: str, memory: Memory, is_over: bool, is_now: bool = Fa
     Raises:
         UnknownCheckpointError: its super-step has not committed.
     """
+    if not program.is_function:
+        assert memory.checkpoint is not None
+        return Past(place, at, memory.checkpoint.metadata.get("step", -1), memory, is_over, is_function=False)
     _, last = split_call_checkpoint_id(at) or (at, -1)
     if last >= committed_steps(memory):
         raise UnknownCheckpointError(place.thread, at)
@@ -186,7 +196,7 @@ def fork_saves(
         attempt=int(past.is_over),
         status="finished" if past.is_over else "paused",
         started=time.time(),
-        committed=min(past.last + 1, committed_steps(memory)),
+        committed=min(past.shared + 1, committed_steps(memory)),
         error=None,
     )
     marks: CheckpointMetadata = {**metadata, "source": "fork", "run": id}  # type: ignore[typeddict-item]
@@ -195,11 +205,13 @@ def fork_saves(
     if memory.run is not None:
         dropped = _given_them(past.calls, {call.key for call in replaced})
         without = [asked[name].base for name in answers]
-        saves.append(CopyRun(place, old.id, id, past.last, sorted(dropped), without))
+        saves.append(CopyRun(place, old.id, id, past.shared, sorted(dropped), without))
     for call, value in replaced.items():
         saves.append(SaveCall(place, id, _result(call, value, serde, cells.call(place, id, call.key))))
     for name, answer in answers.items():
-        saves.append(SaveQuestion(place, _answer(asked[name], answer, id, place.thread, serde)))
+        question = _answer(asked[name], answer, id, place.thread, serde)
+        # The checkpoint that begins the fork of a graph has a number of its own.
+        saves.append(SaveQuestion(place, question._replace(step=question.step + (not past.is_function))))
     return saves
 
 

@@ -18,11 +18,13 @@ from flowfn.context import CURRENT, At, ExecutionInfo, Frame, Line, Runtime, Spo
 from flowfn.errors import (
     AmbiguousCallError,
     Asked,
+    AtBreakpoint,
     BlockedLoopError,
     EndedFrameError,
     FlowStop,
     ForkedProcessError,
     LimitInsideItselfError,
+    OutsideFlowError,
     TaskTimeoutError,
 )
 from flowfn.executors import THREADS, payload, threads
@@ -30,14 +32,15 @@ from flowfn.futures import TaskFuture, futures_in
 from flowfn.identity import Walk, digest, packed_arguments, question_base
 from flowfn.pregel import cached, questions
 from flowfn.pregel.callee import INJECT, Callee, callee_of
-from flowfn.pregel.calls import Call, behind, by_value
+from flowfn.pregel.calls import Call, NodeCall, behind, by_value
 from flowfn.schema import schema_of
 from flowfn.serde.typed import ATOMS
 from flowfn.timeouts import is_refreshed_by
-from flowfn.types import MISSING
+from flowfn.types import MISSING, Interrupt, NodeError
 
 if TYPE_CHECKING:
     from flowfn.pregel.loop import Outcome
+    from flowfn.pregel.messaging import Messaging
     from flowfn.pregel.run import Run
 
 
@@ -64,7 +67,9 @@ class CallFrame(Frame):
         too_late: what it has failed with, though its function still runs; `is_left_behind` once nobody waits for that.
         began, refreshed: seconds of the monotonic clock: when it began, and when it last showed a sign of progress.
         holds_place, has_place, waits: see `crew`.
-        open_calls: how many of its calls have no outcome yet.
+        inner_call: which flow called in it has the namespace of its task.
+        pushed: what a node writes to the state beside its result, (key, value).
+        made: how many calls it has made; open_calls: how many of them have no outcome yet.
         failed: calls whose failure it has looked at; `fresh` are those since when it has not acted, and `unseen` those
             that failed without its looking.
     """
@@ -75,7 +80,10 @@ class CallFrame(Frame):
     too_late: TaskTimeoutError | None = None
     began = refreshed = 0.0
     waits = 0
+    made = 0
     open_calls = 0
+    inner_call: bytes | None = None
+    pushed: Sequence[tuple[str, Any]] = ()
     failed: Sequence[Call] = ()
     fresh: Sequence[Call] = ()
     unseen: Sequence[Call] = ()
@@ -89,6 +97,40 @@ class CallFrame(Frame):
         self._met: dict[bytes, _Met | int] = {}
         self._owner: Any = None if self.is_async else get_ident()
         self._forks = threads.forks
+
+    @property
+    def messages(self) -> Messaging | None:
+        """Who is told its messages, if anybody watches them."""
+        return None if self.run.telling is None else self.run.telling.messages
+
+    @property
+    def node(self) -> NodeCall | None:
+        """The node of a program that this executes; None in a task's attempt."""
+        return self.of if isinstance(self.of, NodeCall) else None
+
+    @property
+    def node_error(self) -> NodeError | None:  # type: ignore[override]
+        """What an error handler handles."""
+        return self.node.error_given if self.node is not None else None
+
+    def note_asked(self, question: Interrupt) -> None:
+        """A question is open that the code inside has asked. The lock is held."""
+        self.run.asked[question.id] = question
+        call = self.of
+        while call.frame is not None:
+            call = call.frame.of
+        if isinstance(call, NodeCall):
+            call.asked = (*call.asked, question)
+
+    def emit_message(self, message: Any, metadata: dict[str, Any]) -> None:
+        telling = self.run.telling
+        if telling is not None and telling.messages is not None:
+            telling.messages.emit(self, message, metadata)
+
+    def push(self, key: str, value: Any) -> None:
+        if self.node is None or self.run.program.is_function:
+            raise OutsideFlowError("A write to the state was pushed", ", in a node of a graph")
+        self.pushed = [*self.pushed, (key, value)]
 
     # --- what the code inside asks for
 
@@ -117,6 +159,7 @@ class CallFrame(Frame):
         if executor is not callee.executor or executor is THREADS:
             callee = replace(callee, executor=None if executor is THREADS else executor)
         call = Call(run, callee, key, self.path, self)
+        call.place, self.made = self.made, self.made + 1
         if shares or callee.retry:
             call.shares = True
         call.parts, call.context = parts, copy_context()
@@ -162,6 +205,13 @@ class CallFrame(Frame):
 
     def ask(self, value: Any, key: str | None, response_schema: Any) -> tuple[Any, str | None, str | None]:
         self.check("`interrupt` was called", acts=True)
+        around = self.run.parent
+        if self.run.saver is None and around is not None:  # nothing of this run is kept: the one around it asks
+            try:
+                return around.ask(value, key, response_schema)
+            except FlowStop as stop:
+                self.stop = stop
+                raise
         allowed = None if response_schema is None else json.dumps(schema_of(response_schema), sort_keys=True)
         base = question_base(self.spot.path, value, key, allowed, self.run.secret)
         occurrence = self._occurrence(base, "interrupt", (), may_mix=False)
@@ -188,7 +238,7 @@ class CallFrame(Frame):
         previous = None if run.previous is MISSING else run.previous
         info = ExecutionInfo(self.of.id, run.thread, run.id, run.place.ns, self.of.attempt)
         beat = functools.partial(self.show_progress, "heartbeat")
-        return Runtime(run.terms.context, run.program.store, self.write, previous, info, beat)
+        return Runtime(run.terms.context, run.program.store, self.write, previous, info, beat, run.terms.control)
 
     # --- flows called inside
 
@@ -219,6 +269,9 @@ class CallFrame(Frame):
             self.run.depends = True
         if outcome.interrupts:
             self.stop = Asked(outcome.interrupts[0].id)
+            raise self.stop
+        if outcome.is_break:
+            self.stop = AtBreakpoint()
             raise self.stop
         return outcome
 

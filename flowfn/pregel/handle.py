@@ -46,11 +46,14 @@ from flowfn.executors import executor_named, threads
 from flowfn.executors.base import ExecutorName
 from flowfn.identity import Walk, digest
 from flowfn.pregel import snapshot
+from flowfn.pregel.draw import draw_run
 from flowfn.pregel.effects import ALL
 from flowfn.pregel.entry import Entry
 from flowfn.pregel.holding import Patience
+from flowfn.pregel.picture import Picture
 from flowfn.pregel.resume import answers_by_id, input_digest
 from flowfn.pregel.snapshot import Need, Reading
+from flowfn.pregel.terms import NO_OPTIONS
 from flowfn.types import MISSING, ON_BUSY, CallInfo, Durability, Interrupt, OnBusy, StateSnapshot, Status
 
 if TYPE_CHECKING:
@@ -225,7 +228,7 @@ class Thread(Generic[P, R]):
         entry = Entry(
             self.flow,
             self.config,
-            None,
+            NO_OPTIONS,
             self.flow.output_channels,
             None,
             loop,
@@ -345,6 +348,13 @@ class Thread(Generic[P, R]):
         """The recorded calls of the newest run, in the order stored."""
         return snapshot.run(self._calls(), self._saver)
 
+    def draw_run(self) -> Picture:
+        """What the newest run did, as a picture: its super-steps, tasks and questions."""
+        return snapshot.run(draw_run(self._place), self._saver)
+
+    async def adraw_run(self) -> Picture:
+        return await snapshot.arun(draw_run(self._place), self._saver)
+
     async def acalls(self) -> list[CallInfo]:
         return await snapshot.arun(self._calls(), self._saver)
 
@@ -413,7 +423,7 @@ class Runs(Generic[P, R]):
         owner: bytes
         func: Any
         output_channels: Any
-        checkpointer: Saver | None
+        checkpointer: Saver | bool | None
 
         @property
         def kept_in(self) -> Saver | None: ...

@@ -96,7 +96,11 @@ class Journal:
     """
 
     def __init__(
-        self, calls: Sequence[CallRow] = (), questions: Sequence[QuestionRow] = (), committed: int = 0
+        self,
+        calls: Sequence[CallRow] = (),
+        questions: Sequence[QuestionRow] = (),
+        committed: int = 0,
+        counts_steps: bool = True,
     ) -> None:
         self.stored = 0
         self.questions: dict[bytes, QuestionRow] = {}
@@ -125,11 +129,10 @@ class Journal:
                 group[row.key] = row
                 self._recorded[row.key] = row, group
         self._known = max([committed, *[row.committed for row in outcomes]])
-        self.stored = calls[-1].seq if calls else 0
         self.questions = {row.base: row for row in questions}
         self.unused = {row.base: row for row in questions if row.state == "answered" and not row.used}
         begun = max([row.step for row in outcomes] + [row.step for row in questions], default=-1) + 1
-        self.steps = CallSteps(begun, [row.step for row in questions if row.state == "open"])
+        self.steps = CallSteps(begun if counts_steps else 0, [row.step for row in questions if row.state == "open"])
 
     def note_effect(self, row: CallRow) -> None:
         """What a row says about the effect outside of its call."""

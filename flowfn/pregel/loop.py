@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from flowfn.checkpoint import cells
+from flowfn.channels.lending import lent
 from flowfn.checkpoint.records import (
     AbandonQuestions,
     CheckpointMetadata,
@@ -27,10 +27,14 @@ from flowfn.checkpoint.records import (
     TakeLease,
     call_checkpoint_id,
 )
+from flowfn.checkpoint.values import row_of
 from flowfn.errors import (
+    Asked,
+    AtBreakpoint,
     EmptyInputError,
     FlowStop,
     ForeignThreadError,
+    GraphDrained,
     NoSaverError,
     RecursionLimitError,
     SaveFailedError,
@@ -44,16 +48,24 @@ from flowfn.pregel import changed, resume
 from flowfn.pregel.calls import CANCELLED, CRASHED, DONE, FAILURE, STOPPED, VALUE, NodeCall
 from flowfn.pregel.effects import Effect, Execute, Load, OneQuestion, Store
 from flowfn.pregel.fork import newest_checkpoint, next_fence
-from flowfn.pregel.plan import DueTask, due_tasks
+from flowfn.pregel.plan import PUSH, DueTask, View, due_tasks, handler_task
 from flowfn.pregel.run import Run
-from flowfn.pregel.update import DoneTask, apply_writes, new_checkpoint
+from flowfn.pregel.terms import Breakpoints
+from flowfn.pregel.update import COMMAND, INPUT, DoneTask, apply_writes, new_checkpoint
 from flowfn.serde.base import preview
-from flowfn.types import MISSING, Command, Interrupt, Status
+from flowfn.types import MISSING, Command, Interrupt, NodeError, Status
+
+if TYPE_CHECKING:
+    from flowfn.context import RunControl
+    from flowfn.pregel.frame import CallFrame
 
 Steps: TypeAlias = Generator[Effect, Any, "Outcome"]
 Part: TypeAlias = Generator[Effect, Any, None]
 
-NOTHING = Memory(None, None, None, (), ())
+NO_MEMORY = Memory(None, None, None, (), ())
+
+BREAKPOINT = "__interrupt__"
+"""Under which the versions are noted that a run had seen when it last went on from a breakpoint."""
 
 
 @dataclass(slots=True)
@@ -63,11 +75,13 @@ class Outcome:
     Attributes:
         value: of the output channels.
         interrupts: the open questions.
+        is_break: whether it has stopped at a breakpoint, its own or that of a program inside.
         again: whether an answer came in while the run was stopping, so that it can go on at once.
     """
 
     value: Any
     interrupts: tuple[Interrupt, ...] = ()
+    is_break: bool = False
     again: bool = False
 
 
@@ -75,18 +89,21 @@ class Loop:
     """Takes a run through its super-steps.
 
     Attributes:
-        channels, versions, seen: the state, see `plan.py`.
+        channels, versions, seen: the state, see `plan.py`; `stored_versions` are those of the newest checkpoint.
         step: number of the newest checkpoint, -1 for the first input.
         checkpoint_id: the newest stored checkpoint.
         metadata: of that checkpoint.
         forgets: whether a new run starts as on a new thread.
         pending: node task id → its writes, of nodes that finished before a crash.
+        left: how many super-steps the recursion limit still allows, an input and what comes after the last counted.
     """
 
     def __init__(self, run: Run, forgets: bool = False) -> None:
         self.run, self.program, self.forgets = run, run.program, forgets
+        self.left = run.terms.recursion_limit + 2
         self.channels = self.program.new_channels()
         self.versions: dict[str, int] = {}
+        self.stored_versions: dict[str, int] = {}
         self.seen: dict[str, dict[str, int]] = {}
         self.step = -2
         self.checkpoint_id: str | None = None
@@ -104,49 +121,77 @@ class Loop:
         yield from self._start(input)
         self.run.previous = self.program.previous(self.channels)
         tasks = self._plan()
-        taken = 0
         while tasks:
-            taken += 1
-            nodes = self._nodes(tasks)
-            open_nodes = [node for node in nodes if node.state != DONE]
-            self.run.begin_nodes(open_nodes)
-            yield Execute(open_nodes)
+            if self._stops_at(self.run.terms.interrupt_before or self.program.interrupt_before, tasks):
+                return (yield from self._break())
+            if self.run.terms.control is not None:
+                yield from self._drain(self.run.terms.control)
+            nodes = yield from self._nodes(tasks)
+            yield from self._execute(nodes)
             if self.run.asked and not self._is_broken(nodes):
                 return (yield from self._wait(nodes))
+            if any(isinstance(node.error, AtBreakpoint) for node in nodes) and not self._is_broken(nodes):
+                return (yield from self._break())
             yield from self._raise_if_broken(nodes)
-            tasks = yield from self._update(nodes)
-            if taken > self.run.terms.recursion_limit and not self.program.is_function:
+            before, tasks = tasks, (yield from self._update(nodes))
+            if self._stops_at(self.run.terms.interrupt_after or self.program.interrupt_after, before):
+                return (yield from self._break(is_over=not tasks))
+            if self.left < 1 and not self.program.is_function:
                 yield from self._end("failed")
                 raise RecursionLimitError(self.run.terms.recursion_limit)
-        return Outcome(self.program.output(self.channels, self.run.shown))
+        return self._outcome()
 
     # --- the beginning
 
     def _start(self, input: Any) -> Part:
         run = self.run
+        if run.parent is not None:
+            yield from self._settle_in(run.parent)
         if run.saver is None:
-            if isinstance(input, Command):
+            if isinstance(input, Command) and not self.program.command_writes(input):
                 raise NoSaverError("Answering (`Command(resume=…)`)")
             if input is MISSING:
                 raise EmptyInputError(self.program.name, None)
-            yield from self._begin_run(input, NOTHING)
+            yield from self._begin_run(input, NO_MEMORY)
             return
         memory: Memory = yield Load(run.place)
         self._check_owner(memory)
         if run.parent is not None:
-            yield from self._go_on(memory) if memory.run else self._begin_run(input, memory)
+            is_known = memory.run is not None and memory.run.digest == run.called_by
+            yield from self._go_on(memory) if is_known else self._begin_run(input, memory)
             return
         at = run.terms.checkpoint_id
         if at is not None and at != newest_checkpoint(memory):
             yield from resume.from_the_past(self, at, memory, input)
         elif isinstance(input, Command):
-            yield from resume.answered(self, memory, input)
+            yield from resume.commanded(self, memory, input)
         elif input is MISSING:
             if memory.checkpoint is None:
                 raise EmptyInputError(self.program.name, run.thread)
             yield from self._go_on(memory)
         else:
             yield from self._begin_run(input, memory)
+
+    def _settle_in(self, parent: CallFrame) -> Part:
+        """Find the namespace of a nested run: that of the calling task, unless it is, or was, another call's."""
+        run, first = self.run, self.run.place
+        if not run.other_ns:
+            return
+        with run.crew.lock:
+            is_free = parent.inner_call in (None, run.called_by)
+        if run.saver is not None and (is_free or parent.run.attempt > 1):
+            known: Memory = yield Load(first)
+            is_mine = known.run is not None and known.run.digest == run.called_by
+            is_free = is_mine or (is_free and known.run is None)
+            if is_free and not is_mine and parent.run.attempt > 1:
+                other: Memory = yield Load(first._replace(ns=run.other_ns))
+                is_free = other.run is None
+        with run.crew.lock:
+            is_free = is_free and parent.inner_call in (None, run.called_by)
+            if is_free:
+                parent.inner_call = run.called_by
+        if not is_free:
+            run.move_to(run.other_ns)
 
     def _check_owner(self, memory: Memory) -> None:
         thread = memory.thread
@@ -160,10 +205,9 @@ class Loop:
             return
         checkpoint = found.checkpoint
         values = checkpoint["channel_values"]
-        self.channels = {
-            name: channel.from_checkpoint(values.get(name, MISSING)) for name, channel in self.channels.items()
-        }
+        self.channels = {name: channel.restored(values.get(name, MISSING)) for name, channel in self.channels.items()}
         self.versions = dict(checkpoint["channel_versions"])
+        self.stored_versions = dict(self.versions)
         self.seen = {node: dict(versions) for node, versions in checkpoint["versions_seen"].items()}
         self.step = found.metadata.get("step", -1)
         self.metadata = found.metadata
@@ -174,21 +218,40 @@ class Loop:
         for task, channel, value in found.pending_writes or ():
             self.pending.setdefault(task, []).append((channel, value))
 
-    def _go_on(self, memory: Memory) -> Part:
-        """Go on with the newest run, or find that it has finished."""
+    def _go_on(self, memory: Memory, writes: Sequence[tuple[str, Any]] = ()) -> Part:
+        """Go on with the newest run, or find that it has finished.
+
+        Args:
+            writes: to be made first, by a command.
+        """
         self.restore(memory)
-        row = memory.run
-        self.run.depends = any(question.state == "answered" for question in memory.questions)
+        row, run = memory.run, self.run
+        run.depends = any(question.state == "answered" for question in memory.questions)
+        given = [*self.pending.pop(COMMAND, ()), *writes]
+        if given:
+            self._apply([DoneTask(INPUT, (), (), given)])
+        run.id = row.id if row is not None else ""
         if row is None or not self._plan():
+            if writes:
+                free = TakeLease(run.place._replace(fence=next_fence(memory)), self.program.name, None)
+                yield from self._store([free, self._command_save(given)], "what the command writes")
             self._tell_state()
             return
+        self._pass_breakpoints()
         self.row = row._replace(attempt=row.attempt + 1, status="running", error=None)
-        self.run.remember(row.id, memory, self.row.attempt)
+        run.remember(row.id, memory, self.row.attempt)
         for name in self.program.nodes:
-            self.run.meet(self.program.callee(name))
-        taken = self._take_thread(memory)
-        yield from self._store([*taken, SaveRun(self.run.place, self.row)], "that the run goes on")
+            run.meet(self.program.callee(name))
+        saves = self._take_thread(memory)
+        if writes:
+            saves.append(self._command_save(given))
+        yield from self._store([*saves, SaveRun(run.place, self.row)], "that the run goes on")
         self._tell_state(row.error)
+
+    def _command_save(self, given: Sequence[tuple[str, Any]]) -> Save:
+        """The save of what a command has written to the state, until a checkpoint holds it."""
+        assert self.checkpoint_id is not None
+        return self.run.writes_save(self.checkpoint_id, COMMAND, "", "What the command writes", given)
 
     def _begin_run(self, input: Any, memory: Memory) -> Part:
         """Start a new run with this input."""
@@ -200,16 +263,17 @@ class Loop:
         id = new_id()
         discarded = [DoneTask(t.name, t.path, t.triggers, ()) for t in self._plan()] if old is not None else []
         writes = self.program.input_writes(input)
-        moved = self._apply([*discarded, DoneTask("__input__", (), (), writes)])
+        self._apply([*discarded, DoneTask(INPUT, (), (), writes)])
         self.pending = {}
         self.row = RunRow(id, self.program.name, 1, time.time(), "running", *self._shown_input(input))
-        run.remember(id, NOTHING, 1)
+        run.remember(id, NO_MEMORY, 1)
         saves = self._take_thread(memory)
         if old is not None and old.status != "finished":
             changed.tell_abandoned(run, old, memory.questions)
             saves.append(AbandonQuestions(run.place))
         self.step += 1
-        saves += self._checkpoint_saves(id, "input", moved)
+        self.left -= 1
+        saves += self._checkpoint_saves(id, "input")
         if run.saver is not None:
             for name in self.program.nodes:
                 self.run.meet(self.program.callee(name))
@@ -225,67 +289,135 @@ class Loop:
         return [TakeLease(run.place, self.program.name, run.owner, self.program.max_running)]
 
     def _shown_input(self, input: Any) -> tuple[bytes, str]:
-        """An input's digest, by which `run` knows it again, and a short text of it."""
-        return resume.input_digest(input, self.run.secret), self.run.serde.preview(input, 200)
+        """An input's digest, by which `run` knows it again, or for a nested run its call's; and a short text of it."""
+        known_by = self.run.called_by or resume.input_digest(input, self.run.secret)
+        return known_by, self.run.serde.preview(input, 200)
 
     # --- plan and execute
 
-    def _plan(self) -> list[DueTask]:
-        return due_tasks(
-            self.program.nodes,
-            self.channels,
-            self.versions,
-            self.seen,
-            checkpoint_id=self.checkpoint_id or "",
-            step=self.step + 1,
-            ns=self.run.place.ns,
-        )
+    def _view(self) -> View:
+        """What the next super-step sees."""
+        managed = self.program.managed
+        if not managed:
+            return View(self.channels)
+        return View(self.channels, {name: value(self.left - 1) for name, value in managed.items()})
 
-    def _nodes(self, tasks: Sequence[DueTask]) -> list[NodeCall]:
+    def _plan(self, moved: Collection[str] | None = None) -> list[DueTask]:
+        """The tasks that are due; among those that these channels make due, where nothing else was left."""
+        program, among = self.program, None
+        if moved is not None:
+            listeners = program.listeners.nodes
+            among = {name for channel in moved if channel in listeners for name in listeners[channel]}
+        return due_tasks(program.nodes, self._view(), self.versions, self.seen, run=self.run.id, among=among)
+
+    def _nodes(self, tasks: Sequence[DueTask]) -> Generator[Effect, Any, list[NodeCall]]:
         """The due tasks as calls; those that finished before a crash are done."""
-        self.run.checkpoint_id = self.checkpoint_id or ""
-        if self.run.telling is not None:
-            self.run.telling.step = self.step + 1
-        nodes = []
-        for task in tasks:
-            node = NodeCall(self.run, self.program.callee(task.name), task)
-            node.attempt, node.shares = self.row.attempt, bool(node.callee.retry)
-            node.tried = self.run.journal.tried(node.key)[1]
-            if task.id in self.pending:
-                node.state, node.stored_writes = DONE, self.pending[task.id]
-            else:
-                node.args, node.context = (task.input,), copy_context()
-            nodes.append(node)
-        return nodes
+        run = self.run
+        run.checkpoint_id, run.view, run.step = self.checkpoint_id or "", self._view(), self.step + 1
+        if run.telling is not None:
+            run.telling.step = self.step + 1
+        try:
+            return [self._node(task) for task in tasks]
+        except Exception as error:  # the state does not fit the schema of a node
+            yield from self._end("failed", error)
+            raise
+
+    def _node(self, task: DueTask, failed: NodeCall | None = None) -> NodeCall:
+        node = NodeCall(self.run, self.program.callee(task.name, self.run.crew.loop is not None), task)
+        node.attempt, node.shares = self.row.attempt, bool(node.callee.retry)
+        node.tried = self.run.journal.tried(node.key)[1]
+        if task.id in self.pending:
+            node.restore(self.pending[task.id])
+        if node.state != DONE:
+            is_sent, mapper = task.path[0] == PUSH, (task if failed is None else failed.task).node.mapper
+            input = lent(task.input) if is_sent or task.node.handler is not None else task.input
+            node.args, node.context = (input if mapper is None or is_sent else mapper(input),), copy_context()
+        return node
+
+    def _execute(self, nodes: list[NodeCall]) -> Part:
+        """Run those of the nodes that are not done, then the handlers of those that have failed for good."""
+        run = self.run
+        left = [node for node in nodes if node.state != DONE]
+        run.several_nodes = len(left) > 1 or any(node.task.node.handler for node in left)
+        if run.telling is not None:
+            for node in nodes:
+                if node.stored_writes is not None:
+                    run.telling.node_done(node)
+        yield from self._run(left)
+        failed = [node for node in nodes if node.outcome == FAILURE and node.is_to_be_handled]
+        if failed and run.stop is None:
+            handlers = [self._handler(node) for node in failed]
+            nodes += handlers
+            yield from self._run([node for node in handlers if node.state != DONE])
+
+    def _run(self, nodes: Sequence[NodeCall]) -> Part:
+        if nodes:
+            self.run.begin_nodes(nodes)
+            yield Execute(nodes)
+
+    def _handler(self, failed: NodeCall) -> NodeCall:
+        """The call of the handler of a node that has failed for good, which then counts as done."""
+        error = failed.settled_error()
+        assert error is not None
+        failed.handled = True
+        node = self._node(handler_task(failed.task, self.program.nodes, self.run.id), failed)
+        node.error_given = NodeError(failed.name, error)
+        return node
+
+    # --- breakpoints and drains
+
+    def _stops_at(self, names: Breakpoints, tasks: Sequence[DueTask]) -> bool:
+        """Whether the run stops at one of these tasks: it is named, and something moved since the last such stop."""
+        if not names or not any(not t.node.is_hidden if names == "*" else t.name in names for t in tasks):
+            return False
+        seen = self.seen.get(BREAKPOINT, {})
+        return any(version > seen.get(name, 0) for name, version in self.versions.items())
+
+    def _pass_breakpoints(self) -> None:
+        """A run that goes on does not stop where it stopped before."""
+        self.seen[BREAKPOINT] = dict(self.versions)
+
+    def _break(self, is_over: bool = False) -> Steps:
+        """End at a breakpoint."""
+        if not is_over:
+            yield from self._end("paused")
+        if self.run.telling is not None and self.run.parent is None:
+            self.run.telling.stopped_at_breakpoint()
+        outcome = self._outcome()
+        outcome.is_break = not is_over
+        return outcome
+
+    def _drain(self, control: RunControl) -> Part:
+        """End here if somebody has asked for it."""
+        if control.drain_reason is not None:
+            yield from self._end("paused")
+            raise GraphDrained(control.drain_reason)
+
+    def _outcome(self) -> Outcome:
+        return Outcome(self.program.output(self.channels, self.run.shown))
 
     # --- update
 
     def _apply(self, tasks: Sequence[DoneTask]) -> set[str]:
-        return apply_writes(self.channels, self.versions, self.seen, tasks, self.program.listened)
+        return apply_writes(self.channels, self.versions, self.seen, tasks, self.program.listeners)
 
     def _update(self, nodes: Sequence[NodeCall]) -> Generator[Effect, Any, list[DueTask]]:
         """Fold the writes into the channels and save the checkpoint; gives the tasks that are due next."""
         run = self.run
         try:
             done = [DoneTask(n.name, n.task.path, n.task.triggers, self.program.writes(n)) for n in nodes]
-            before = dict(self.versions)
             moved = self._apply(done)
-            closed = run.journal.steps.close()
-            if run.telling is not None:
-                run.telling.committed(closed)
-            if self.program.is_function and run.journal.steps.committed:
-                self.checkpoint_id = call_checkpoint_id(run.id, run.journal.steps.committed - 1)
+            if self.program.is_function:
+                self._close_calls()
             self.step += 1
-            id = new_id()
-            saves: list[Save] = self._checkpoint_saves(
-                id, "loop", {n for n in self.versions if self.versions[n] != before.get(n)}
-            )
+            self.left -= 1
+            saves = self._checkpoint_saves(new_id(), "loop")
+            if not self.program.is_function and not run.several_nodes:
+                saves[:0] = run.node_saves(nodes)
+            tasks = self._plan(moved)
         except Exception as error:
             yield from self._end("failed", error)
             raise
-        if not self.program.is_function and not run.several_nodes:
-            saves[:0] = run.node_saves(nodes)
-        tasks = self._plan()
         if not tasks:
             self.row = self._row("finished")
             if any(question.state == "open" for question in run.journal.questions.values()):
@@ -295,7 +427,8 @@ class Loop:
             yield from self._store(saves, "a checkpoint")
         if run.telling is not None and not run.several_nodes:
             for node in nodes:
-                run.telling.node_done(node)
+                if node.stored_writes is None and not node.handled:
+                    run.telling.node_done(node)
         if self.program.shows(moved, self.run.shown):
             self._tell_values()
         self._tell_checkpoint(tasks)
@@ -303,19 +436,31 @@ class Loop:
             changed.tell_unclaimed(run)
         return tasks
 
-    def _checkpoint_saves(self, id: str, source: Any, moved: set[str]) -> list[Save]:
+    def _close_calls(self) -> None:
+        """The function has ended, and with it the super-steps of its calls."""
+        steps, telling = self.run.journal.steps, self.run.telling
+        closed = steps.close()
+        if telling is not None:
+            telling.committed(closed)
+        if steps.committed:
+            self.checkpoint_id = call_checkpoint_id(self.run.id, steps.committed - 1)
+
+    def _checkpoint_saves(self, id: str, source: Any) -> list[Save]:
         """The save of a new checkpoint, whose parent is the newest one; only the channels that moved are stored."""
         parent, self.checkpoint_id, self.parent_id = self.checkpoint_id, id, self.checkpoint_id
         run = self.run
+        before, self.stored_versions = self.stored_versions, dict(self.versions)
+        moved = {name for name, version in self.versions.items() if version != before.get(name)}
         self.metadata = cast(CheckpointMetadata, {**self.marks(), "source": source, "run": run.id})
         if self.run.saver is None:
             return []
         values = {}
+        title = self.program.channel_title
         for name in moved:
-            value = self.channels[name].checkpoint()
-            if value is not MISSING:
-                cell = cells.value(run.place, name, self.versions[name])
-                values[name] = run.dumps(value, self.program.channel_title(name), cell)
+            channel, version = self.channels[name], self.versions[name]
+            row = row_of(channel, run.place, name, version, before.get(name), run.dumps, title)
+            if row is not None:
+                values[name] = row
         checkpoint = new_checkpoint(id, self.versions, self.seen, moved)
         return [SaveCheckpoint(self.run.place, checkpoint, self.metadata, parent, values)]
 
@@ -326,16 +471,22 @@ class Loop:
     # --- the ways to end before the end
 
     def _is_broken(self, nodes: Sequence[NodeCall]) -> bool:
-        return self.run.stop is not None or any(node.outcome in (FAILURE, CRASHED, CANCELLED) for node in nodes)
+        return self.run.stop is not None or any(
+            node.outcome in (FAILURE, CRASHED, CANCELLED) and not node.handled for node in nodes
+        )
 
     def _raise_if_broken(self, nodes: Sequence[NodeCall]) -> Part:
         """End the run when a node, or a task that nobody looked at, did not come to a value."""
         run = self.run
+        nodes = [node for node in nodes if not node.handled]
         if run.stop is None and not run.failures and all(n.outcome == VALUE for n in nodes):
             return
         crashed = next((n.error for n in nodes if n.outcome == CRASHED), None)
-        stop = run.stop or next((n.error for n in nodes if n.outcome == STOPPED), None)
         failed = next((n.error for n in nodes if n.outcome == FAILURE), None)
+        stopped = [n.error for n in nodes if n.outcome == STOPPED]
+        if failed is not None:  # what others wait for goes on with the next attempt
+            stopped = [error for error in stopped if not isinstance(error, Asked | AtBreakpoint)]
+        stop = run.stop or next(iter(stopped), None)
         if crashed is not None:
             yield from self._end("paused", crashed)
             raise crashed
@@ -374,6 +525,8 @@ class Loop:
             again.update(run.journal.retried)
             if again:
                 saves.append(ForgetCalls(run.place, run.id, sorted(again)))
+        if not self.program.is_function:
+            saves += run.failure_saves()
         self.row = self._row(status)._replace(error=None if error is None else run.serde.preview(error, 500))
         try:
             yield Store([*saves, SaveRun(run.place, self.row)])
@@ -388,7 +541,8 @@ class Loop:
         asked = tuple(run.asked.values())
         if run.parent is not None:
             with run.crew.lock:
-                run.parent.run.asked.update(run.asked)
+                for question in asked:
+                    run.parent.note_asked(question)
         self.row = self._row("waiting")
         yield from self._store([SaveRun(run.place, self.row)], "that the run waits")
         if run.parent is None:
@@ -398,9 +552,14 @@ class Loop:
                     return Outcome(None, asked, again=True)
         if run.telling is not None:
             for node in nodes:
-                if node.outcome == STOPPED or node.outcome == VALUE:
-                    run.telling.stopped(node, asked)
-            run.telling.asked(asked, self.program.output(self.channels, run.shown))
+                if node.asked:
+                    run.telling.asked(tuple(node.asked), self.program.output(self.channels, run.shown))
+                    run.telling.stopped(node)
+        done = [node for node in nodes if node.outcome == VALUE and node.state == DONE]
+        if done and not self.program.is_function:
+            moved = self._apply([DoneTask(n.name, n.task.path, n.task.triggers, self.program.writes(n)) for n in done])
+            if self.program.shows(moved, run.shown):
+                self._tell_values()
         return Outcome(self.program.output(self.channels, self.run.shown), asked)
 
     def _store(self, saves: Sequence[Save], what: str) -> Part:
@@ -426,12 +585,13 @@ class Loop:
 
     def _tell_state(self, error: str | None = None) -> None:
         """Tell where the run goes on, with the error that it had ended by."""
-        if self.run.telling is not None:
-            self.run.telling.last_error = error
-        self._tell_checkpoint()
+        run = self.run
+        if run.telling is None:
+            return
+        run.telling.last_error, run.telling.pending = error if self.program.is_function else None, self.pending
         self._tell_values()
-        if self.run.telling is not None:
-            self.run.telling.last_error = None
+        self._tell_checkpoint()
+        run.telling.last_error, run.telling.pending, run.answered = None, {}, ()
 
     def _tell_values(self) -> None:
         if self.run.telling is not None:
@@ -443,6 +603,6 @@ class Loop:
             return
         assert self.checkpoint_id is not None
         due = self._plan() if tasks is None else tasks
-        values = self.program.output(self.channels, self.run.shown)
+        values = self.program.output(self.channels, self.program.stream_channels)
         payload = telling.checkpoint_payload(self.checkpoint_id, self.parent_id, values, self.metadata, due)
         telling.checkpoint(payload, self.step)

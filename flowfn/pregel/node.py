@@ -6,10 +6,15 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from types import CellType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from flowfn.pregel import callee
-from flowfn.types import MISSING
+from flowfn.pregel.code import innermost
+from flowfn.types import MISSING, CachePolicy, RetryPolicy, TimeoutPolicy
+
+if TYPE_CHECKING:
+    from flowfn.pregel.program import Pregel
 
 Writer: TypeAlias = Callable[[Any], Iterable[tuple[str, Any]]]
 """From a node's result to its (channel, value) writes."""
@@ -54,6 +59,11 @@ class Node:
         writers: what makes writes of its result.
         policies: fields of its `Callee`: retry, timeout, cache.
         tags, metadata: about the node, for whoever watches.
+        abound: what runs instead of `bound` where an event loop drives, for what can be had both ways.
+        mapper: makes what `bound` takes of what was read.
+        handler: the node that runs in its place when it has failed for good.
+        inner: the program that it is, for a flow inside a flow; `called` the one that its function calls.
+        is_hidden: whether it is none of the user's, and no watcher is told of it.
         is_async: whether `bound` gives an awaitable.
     """
 
@@ -65,20 +75,43 @@ class Node:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     policies: Mapping[str, Any] = field(default_factory=dict)
+    abound: Callable[..., Any] | None = None
+    mapper: Callable[[Any], Any] | None = None
+    handler: str | None = None
+    inner: Pregel | None = None
+    called: Pregel | None = None
+    is_hidden: bool = False
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", callee.is_async(self.bound))
+
+    @property
+    def program(self) -> Pregel | None:
+        """The program that it is or calls."""
+        return self.inner or self.called
 
     def writes(self, result: Any) -> list[tuple[str, Any]]:
         """The (channel, value) writes that this result stands for, in the order of the writers."""
         return [write for writer in self.writers for write in writer(result)]
 
 
+def called_program(action: Any) -> Pregel | None:
+    """The program that a function names, the first of several, as far as it can be known before it runs."""
+    function = innermost(action)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    held = [cell.cell_contents for _, cell in cells if cell != CellType()]
+    named = [function.__globals__.get(name) for name in code.co_names]
+    return next((value for value in [*held, *named] if hasattr(type(value), "get_subgraphs")), None)
+
+
 class NodeBuilder:
     """Builds a node for a `Pregel` program, call after call."""
 
-    __slots__ = ("_bound", "_channels", "_metadata", "_tags", "_triggers", "_writers")
+    __slots__ = ("_bound", "_channels", "_metadata", "_policies", "_tags", "_triggers", "_writers")
 
     def __init__(self) -> None:
         self._channels: str | list[str] = []
@@ -87,6 +120,7 @@ class NodeBuilder:
         self._writers: list[Writer] = []
         self._tags: list[str] = []
         self._metadata: dict[str, Any] = {}
+        self._policies: dict[str, Any] = {}
 
     def subscribe_only(self, channel: str) -> Self:
         """Be due when this channel moves, and take its value as input."""
@@ -132,6 +166,21 @@ class NodeBuilder:
         self._metadata.update(metadata)
         return self
 
+    def add_retry_policies(self, *policies: RetryPolicy) -> Self:
+        """Run the node again after a failure, as the first policy says that the error matches."""
+        self._policies["retry"] = (*self._policies.get("retry", ()), *(RetryPolicy.coerce(policies) or ()))
+        return self
+
+    def add_cache_policy(self, policy: callee.CachePolicies) -> Self:
+        """Keep what the node gives over threads and runs, in the program's cache."""
+        self._policies["cache"] = CachePolicy.coerce(policy)
+        return self
+
+    def set_timeout(self, timeout: callee.Timeouts) -> Self:
+        """Limit how long one attempt may take."""
+        self._policies["timeout"] = TimeoutPolicy.coerce(timeout)
+        return self
+
     def build(self, name: str = "") -> Node:
         """The node; a program gives it the name it stands under."""
         return Node(
@@ -142,6 +191,7 @@ class NodeBuilder:
             writers=tuple(self._writers),
             tags=tuple(self._tags),
             metadata=dict(self._metadata),
+            policies=dict(self._policies),
         )
 
     def _reads_one(self, channels: tuple[str, ...]) -> ValueError:

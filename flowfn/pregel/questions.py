@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flowfn import schema
@@ -12,6 +12,7 @@ from flowfn.checkpoint.records import DEPENDS, QuestionRow, Save, SaveQuestion, 
 from flowfn.checkpoint.rows import schema_of
 from flowfn.errors import AnswerRefusedError, Asked, NoSaverError, SaveStopped
 from flowfn.pregel import changed
+from flowfn.pregel.plan import DueTask, inner_ns
 from flowfn.types import Interrupt
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _new(run: Run, frame: CallFrame, base: bytes, value: Any, key: str | None, a
     changed.tell_question(run, row)
     steps = run.journal.steps
     with run.crew.lock:
-        if frame.of.frame is None:
+        if run.is_body(frame.of):
             row = row._replace(step=steps.join())
             steps.is_sealed = True
         else:
@@ -125,8 +126,31 @@ def use(run: Run, frame: CallFrame, base: bytes) -> None:
 def _stop_at(run: Run, frame: CallFrame, row: QuestionRow, value: Any) -> NoReturn:
     question = Interrupt(value, row.id, response_schema=schema_of(row))
     with run.crew.lock:
-        run.asked[row.id] = question
+        frame.note_asked(question)
     if run.stage is not None:
         run.stage.asked(question, frame)
     frame.stop = Asked(row.id)
     raise frame.stop
+
+
+def questions_of(
+    due: Sequence[DueTask], finished: Collection[str], ns: str, questions: Sequence[QuestionRow]
+) -> dict[str, list[QuestionRow]]:
+    """The questions of each due task, by its id.
+
+    Args:
+        finished: ids of those that have their outcome.
+        ns: the namespace of the program whose tasks they are.
+    """
+    asked: dict[str, list[QuestionRow]] = {task.id: [] for task in due}
+    unfinished = [task for task in due if task.id not in finished] or due
+    for question in questions:
+        mine = [task for task in due if question.caller == task.key or _is_inside(question.ns, ns, task)]
+        for task in (mine or unfinished)[:1]:
+            asked[task.id].append(question)
+    return asked
+
+
+def _is_inside(inner: str, ns: str, task: DueTask) -> bool:
+    """Whether a namespace is that of a program which the task is, or which runs in it."""
+    return inner != ns and f"{inner}|".startswith(f"{inner_ns(ns, task)}|")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowfn.checkpoint.records import (
@@ -22,13 +22,25 @@ from flowfn.pregel.fork import branched, fork_saves, next_fence, past, stored_pa
 from flowfn.types import MISSING, Command
 
 if TYPE_CHECKING:
+    from flowfn.pregel.effects import Effect
     from flowfn.pregel.loop import Loop, Part
 
 QUESTION_ID = re.compile(r"q_[0-9a-f]{32}\Z")
 
 
-def answered(loop: Loop, memory: Memory, command: Command[Any]) -> Part:
-    """Record the command's answers and go on."""
+def commanded(loop: Loop, memory: Memory, command: Command[Any]) -> Part:
+    """Go on as a command says: with its answers, after its writes to the state and to where it goes."""
+    writes = loop.program.command_writes(command)
+    if command.resume is not MISSING or (command.update is None and not command.goto):
+        memory = yield from _answered(loop, memory, command)
+    if memory.checkpoint is None:
+        yield from loop._begin_run(command, memory)
+    else:
+        yield from loop._go_on(memory, writes)
+
+
+def _answered(loop: Loop, memory: Memory, command: Command[Any]) -> Generator[Effect, Any, Memory]:
+    """Record the command's answers; gives the memory with them."""
     thread = loop.run.place.thread
     rows: Sequence[tuple[str, QuestionRow]] = yield OpenQuestions(thread)
     answers = answers_by_id(thread, command.resume, [row for _, row in rows], bool(memory.questions))
@@ -36,8 +48,8 @@ def answered(loop: Loop, memory: Memory, command: Command[Any]) -> Part:
     stored: dict[str, QuestionRow] = {}
     for id in answers:
         stored[id] = yield OneQuestion(thread, id)
-    questions = [stored.get(question.id, question) for question in memory.questions]
-    yield from loop._go_on(memory._replace(questions=questions))
+    loop.run.answered = tuple(stored.values())
+    return memory._replace(questions=[stored.get(question.id, question) for question in memory.questions])
 
 
 def is_answer_map(answer: Any) -> bool:
@@ -72,12 +84,14 @@ def from_the_past(loop: Loop, at: str, newest: Memory, input: Any) -> Part:
     place = loop.run.place
     memory: Memory = branched((yield Load(place, stored_part(at))), newest)
     loop.restore(memory)
-    there = past(place, at, memory, is_over=not loop._plan())
+    loop.run.id = memory.run.id if memory.run is not None else ""
+    there = past(loop.program, place, at, memory, is_over=not loop._plan())
     if input is not MISSING and not isinstance(input, Command):
         yield from loop._begin_run(input, memory)
         return
     answers: Mapping[str, Any] = {}
-    if isinstance(input, Command):
+    writes = loop.program.command_writes(input) if isinstance(input, Command) else []
+    if isinstance(input, Command) and (input.resume is not MISSING or (input.update is None and not input.goto)):
         if memory.run is None or there.is_over:
             raise NothingToResumeError(place.thread)
         answers = answers_by_id(place.thread, input.resume, there.open_then)
@@ -89,7 +103,7 @@ def from_the_past(loop: Loop, at: str, newest: Memory, input: Any) -> Part:
     yield Store(
         [free, *fork_saves(loop.program, loop.run.serde, there, loop.marks(), bool(newest.questions), {}, answers)]
     )
-    yield from loop._go_on((yield Load(place)))
+    yield from loop._go_on((yield Load(place)), writes)
 
 
 def input_digest(input: Any, secret: bytes) -> bytes:

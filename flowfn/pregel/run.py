@@ -11,22 +11,27 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from flowfn.channels import UntrackedValue
 from flowfn.checkpoint import cells
 from flowfn.checkpoint.cells import Cell
 from flowfn.checkpoint.records import (
     CACHED,
     DEPENDS,
+    PACKED,
     Memory,
     Place,
+    QuestionRow,
     Save,
     SaveCall,
     SaveWrites,
 )
 from flowfn.errors import (
     FlowStop,
+    GraphDrained,
     Paused,
     SaveStopped,
     UnstorableError,
@@ -43,6 +48,7 @@ from flowfn.pregel.calls import (
     CRASHED,
     DONE,
     DUE,
+    ERROR,
     FAILURE,
     RESTING,
     RUNNING,
@@ -50,17 +56,21 @@ from flowfn.pregel.calls import (
     STOPPED,
     VALUE,
     Call,
+    NodeCall,
 )
 from flowfn.pregel.code import source_digest
 from flowfn.pregel.journal import Journal
 from flowfn.pregel.lagging import RunSaver
+from flowfn.pregel.plan import PUSH, View
 from flowfn.pregel.saving import Saving
 from flowfn.pregel.telling import Telling
 from flowfn.pregel.update import NO_WRITES
 from flowfn.serde.base import Serializer
+from flowfn.stream.messages import with_callback
 from flowfn.types import MISSING, Interrupt
 
 if TYPE_CHECKING:
+    from flowfn.context import RunControl
     from flowfn.executors.base import Where
     from flowfn.pregel.crew import Crew
     from flowfn.pregel.frame import CallFrame
@@ -90,15 +100,19 @@ class Run:
         owner: by this name it holds its thread, once its `place` has the number of a lease.
         journal: what it remembers of its calls.
         has_records: whether a call may find its outcome on record.
+        called_by: for a nested run, 16 bytes that name the call that it is; `other_ns` is its namespace where the
+            first one is another call's.
         code: task → digest of its source, of the tasks called so far; `code_before` what it was when they were last.
         calls: key → call that has no outcome yet.
         depends: whether anything in it depends on a person's answer.
         nested: the runs of flows that are being called inside.
-        nodes: those of the current super-step.
+        nodes: those of the current super-step; `step` is its number, `view` what it sees.
+        several_nodes: whether what each of them gives is stored at once, and not only with the checkpoint.
         open_calls: how many calls and nodes have no outcome yet; `quiet` are told when there are none.
         executor: where the tasks run that do not say, or None for threads.
         stage: where it runs under test, or None.
         stop: what stops every frame of the run, or None.
+        answered: questions, of nested flows too, to which answers have come with this attempt.
         asked: its open questions of this attempt, those of nested flows too: id → question.
         failures: calls of this attempt that failed, whether now or on record.
         crashed: those that an interrupt ended.
@@ -123,6 +137,8 @@ class Run:
         fence: int | None = None if parent is None else parent.run.place.fence
         self.place: Place = Place(terms.thread or "", terms.ns, fence)
         self.owner = ""
+        self.called_by = b""
+        self.other_ns = ""
         self.thread = terms.thread
         self.id = ""
         self.attempt = 1
@@ -137,6 +153,7 @@ class Run:
         self.executor: Where | None = None
         self.stop: FlowStop | None = None
         self.asked: dict[str, Interrupt] = {}
+        self.answered: Sequence[QuestionRow] = ()
         self.failures: list[Call] = []
         self.crashed: list[Call] = []
         self.shared: dict[bytes, Call] = {}
@@ -144,18 +161,26 @@ class Run:
         self.depends = False
         self.nested: list[Run] = []
         self.several_nodes = False
-        self.nodes: Sequence[Call] = ()
+        self.nodes: Sequence[NodeCall] = ()
+        self.step = -1
+        self.view = View({})
         self.checkpoint_id = ""
         self.telling = Telling(self, events) if events is not None else None
         self.shown: str | Sequence[str] = program.output_channels
 
     def remember(self, id: str, memory: Memory, attempt: int) -> None:
         """Go on from what the store holds of the run."""
-        committed = memory.run.committed if memory.run else 0
+        found, row = memory.checkpoint, memory.run
         self.id, self.attempt = id, attempt
-        self.has_records = bool(memory.calls)
-        self.code_before = memory.run.code if memory.run else {}
-        self.journal = Journal(memory.calls, memory.questions, committed)
+        self.code_before = row.code if row else {}
+        calls, questions = memory.calls, memory.questions
+        if not self.program.is_function and found is not None:
+            after = found.metadata.get("step", -1)
+            calls = [call for call in calls if call.step > after]
+            questions = [question for question in questions if question.step > after]
+        self.journal = Journal(calls, questions, row.committed if row else 0, counts_steps=self.program.is_function)
+        self.journal.stored = memory.calls[-1].seq if memory.calls else 0
+        self.has_records = bool(calls)
 
     @functools.cached_property
     def surroundings(self) -> bytes:
@@ -163,6 +188,13 @@ class Run:
         previous = None if self.previous is MISSING else self.previous
         config = self.terms.config_inside(self.id)
         return payload.surroundings(config, self.terms.context, previous, self.program.store is not None)
+
+    def move_to(self, ns: str) -> None:
+        """Keep what it stores in that namespace; it has stored nothing so far."""
+        self.terms = replace(self.terms, ns=ns)
+        self.place = self.place._replace(ns=ns)
+        if self.telling is not None:
+            self.telling = Telling(self, self.telling.events)
 
     # --- where things are
 
@@ -190,7 +222,33 @@ class Run:
         return b"" if self.is_body(call) else call.key
 
     def config_of(self, frame: CallFrame) -> dict[str, Any]:
-        return self.terms.config_inside(self.id)
+        call = frame.of
+        config = self.terms.config_inside(self.id)
+        config["metadata"], config["tags"] = self.metadata_of(call), self.tags_of(call)
+        if not self.program.is_function:
+            config["configurable"]["checkpoint_ns"] = config["metadata"]["langgraph_checkpoint_ns"]
+        handler = None if frame.messages is None else frame.messages.handler(call)
+        if handler is not None or self.terms.callbacks is not None:
+            config["callbacks"] = with_callback(self.terms.callbacks, handler)
+        return config
+
+    def metadata_of(self, call: Call) -> dict[str, Any]:
+        """What is said of a call to whoever runs inside it or sees its messages, with LangGraph's keys."""
+        node = call.task.node if isinstance(call, NodeCall) else None
+        thread = {} if self.thread is None else {"thread_id": self.thread}
+        return {
+            **thread,
+            **self.terms.metadata,
+            **(node.metadata if node else {}),
+            "langgraph_step": max(self.step, 0) if self.program.is_function else self.step,
+            "langgraph_node": call.name,
+            "langgraph_triggers": tuple(call.task.triggers) if isinstance(call, NodeCall) else (PUSH,),
+            "langgraph_path": call.path,
+            "langgraph_checkpoint_ns": "|".join([part for part in (self.place.ns, call.line) if part]),
+        }
+
+    def tags_of(self, call: Call) -> list[str]:
+        return [*self.terms.tags, *(call.task.node.tags if isinstance(call, NodeCall) else ())]
 
     def parents(self) -> dict[str, str]:
         """The checkpoints of the surrounding flows that this run belongs to: namespace → id."""
@@ -199,10 +257,9 @@ class Run:
         around = self.parent.run
         return {**around.parents(), around.place.ns: around.checkpoint_id}
 
-    def begin_nodes(self, calls: Sequence[Call]) -> None:
+    def begin_nodes(self, calls: Sequence[NodeCall]) -> None:
         """These nodes are due in this super-step."""
         with self.crew.lock:
-            self.several_nodes = len(calls) > 1
             self.nodes = calls
             self.open_calls += len(calls)
 
@@ -230,6 +287,8 @@ class Run:
         """A call that has no outcome: it joins its super-step and is due once its arguments have their values."""
         if self.has_records:
             changed.tell(self, call)
+        if self.terms.control is not None:
+            self._drain(call, self.terms.control)
         lock = self.crew.lock
         if lock.locked():
             let_pass(lock)
@@ -246,6 +305,13 @@ class Run:
                 then = gates.ask(call)
         if then is not None:
             then()
+
+    def _drain(self, call: Call, control: RunControl) -> None:
+        """Stop the run where a call would open the next super-step of the function, if somebody has asked for it."""
+        if control.drain_reason is None or call.frame is None or not self.is_body(call.frame.of):
+            return
+        if self.journal.steps.is_sealed:
+            self.halt(GraphDrained(control.drain_reason))
 
     def put(self, call: Call) -> Callable[[], object] | None:
         """A call is due, if its rate and limit allow. The lock is held; gives what is to be done once it is not."""
@@ -283,7 +349,7 @@ class Run:
         frame = call.frame
         assert frame is not None
         steps = self.journal.steps
-        if frame.of.frame is None:
+        if self.is_body(frame.of):
             call.step = steps.join()
         else:
             call.step = frame.of.step
@@ -373,6 +439,8 @@ class Run:
     def answered_by_cache(self, call: Call, value: Any) -> None:
         """A call has its value from the cache."""
         logger.info("Task `%s` is answered by the cache", call.name, extra=changed.context(self, call.name))
+        if self.telling is not None and isinstance(call, NodeCall):
+            self.telling.begun(call)
         call.started = call.ended = time.time()
         call.flags |= CACHED
         call.value = value
@@ -456,7 +524,7 @@ class Run:
         call.outcome, call.error = outcome, error
         call.args, call.kwargs, call.context = (), {}, None
         kept = outcome <= FAILURE and self.saver is not None
-        if call.frame is None:
+        if isinstance(call, NodeCall):
             self._conclude_node(call, kept)
         elif kept:
             outcomes.encode(call, self.serde)
@@ -464,31 +532,54 @@ class Run:
         else:
             self.settle(call)
 
-    def _conclude_node(self, call: Call, kept: bool) -> None:
-        if not (kept and self.several_nodes and call.outcome == VALUE):
+    def _conclude_node(self, call: NodeCall, kept: bool) -> None:
+        if not (kept and self.several_nodes and (call.outcome == VALUE or call.is_to_be_handled)):
             self.settle(call)
             return
         try:
             save = self._node_save(call)
         except Exception as error:  # what a writer of the program raises, too
-            call.outcome, call.error = FAILURE, error
+            if call.outcome == VALUE:
+                call.outcome, call.error = FAILURE, error
             self.settle(call)
             return
         self._save(call, save)
 
-    def _node_save(self, call: Call) -> SaveWrites:
-        """The save of a finished node's writes, beside the checkpoint it was due at."""
-        given = self.program.writes(call) or [(NO_WRITES, None)]
-        what, at, id = f"What node `{call.name}` wrote", self.checkpoint_id, call.id
-        writes = [
-            (name, self.dumps(value, what, cells.write(self.place, at, id, slot, name)))
-            for slot, (name, value) in enumerate(given)
-        ]
-        return SaveWrites(self.place, at, id, self.program.path_text(call), writes)
+    def _node_save(self, call: NodeCall) -> SaveWrites:
+        """The save of what a node came to, beside the checkpoint it was due at."""
+        given = [(ERROR, call.error)] if call.outcome == FAILURE else self._tracked(self.program.writes(call))
+        if call.failed_before is not None and call.outcome == VALUE:
+            given = [*(given or [(NO_WRITES, None)]), (ERROR, call.failed_before)]
+        path = self.program.path_text(call)
+        return self.writes_save(self.checkpoint_id, call.id, path, f"What node `{call.name}` wrote", given)
 
-    def node_saves(self, calls: Sequence[Call]) -> list[SaveWrites]:
+    def _tracked(self, writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """The writes without those to channels that nothing is stored of."""
+        channels = self.view.channels
+        return [write for write in writes if not isinstance(channels.get(write[0]), UntrackedValue)]
+
+    def writes_save(
+        self, checkpoint: str, task: str, path: str, what: str, given: Sequence[tuple[str, Any]]
+    ) -> SaveWrites:
+        """The save of writes that no checkpoint holds yet, beside the one they came after, in one row."""
+        cell = cells.write(self.place, checkpoint, task, 0, PACKED)
+        packed = self.dumps([part for write in given or [(NO_WRITES, None)] for part in write], what, cell)
+        return SaveWrites(self.place, checkpoint, task, path, [(PACKED, packed)])
+
+    def failure_saves(self) -> list[SaveWrites]:
+        """The saves of what nodes have failed with, as texts; for people alone."""
+        failed = [node for node in self.nodes if node.outcome == FAILURE and not node.is_to_be_handled]
+        return [
+            self.writes_save(
+                self.checkpoint_id, node.id, self.program.path_text(node), "", [(ERROR, self.serde.preview(node.error))]
+            )
+            for node in failed
+        ]
+
+    def node_saves(self, calls: Sequence[NodeCall]) -> list[SaveWrites]:
         """The saves of finished nodes that go with the next checkpoint; for the history alone."""
-        return [self._node_save(call) for call in calls] if self.saver is not None else []
+        is_meant = self.saver is not None
+        return [self._node_save(call) for call in calls if call.stored_writes is None] if is_meant else []
 
     def dumps(self, value: Any, what: str, cell: Cell) -> bytes:
         """The value encoded for a cell; `what` says in an error what it was.
@@ -645,7 +736,7 @@ class Run:
     def deliver(self, call: Call) -> None:
         """A result reaches its caller; the first that reaches the flow's body seals its super-step."""
         steps = self.journal.steps
-        if steps.is_sealed or call.step != steps.open or call.frame is None or call.frame.of.frame is not None:
+        if steps.is_sealed or call.step != steps.open or call.frame is None or not self.is_body(call.frame.of):
             return
         # No lock: should another worker open the next super-step at this very moment, that one is sealed early.
         steps.is_sealed = True

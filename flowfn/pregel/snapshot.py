@@ -1,49 +1,27 @@
-"""A thread's past, read or edited.
+"""A thread's past, as people read it.
 
 Generators that yield what they need of a saver, so that one text serves the blocking and the awaited methods.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from flowfn.checkpoint import cells
 from flowfn.checkpoint.base import Saver
-from flowfn.checkpoint.records import (
-    AbandonQuestions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-    Memory,
-    Place,
-    QuestionRow,
-    RunRow,
-    Save,
-    SaveCheckpoint,
-    SaveRun,
-    TakeLease,
-    split_call_checkpoint_id,
-)
+from flowfn.checkpoint.records import CheckpointTuple, Memory, Place, QuestionRow, split_call_checkpoint_id
 from flowfn.checkpoint.rows import interrupt_of
-from flowfn.errors import (
-    EmptyInputError,
-    ForeignThreadError,
-    InvalidUpdateError,
-    UnknownCheckpointError,
-    UnknownNodeError,
-    UnstorableError,
-    UnstorableResultError,
-    listed,
-)
-from flowfn.ids import new_id
+from flowfn.errors import InvalidUpdateError, UnknownCheckpointError
+from flowfn.pregel.calls import ERROR
+from flowfn.pregel.course import Invoke
 from flowfn.pregel.effects import ALL
-from flowfn.pregel.fork import branched, fork_saves, newest_checkpoint, next_fence, past, stored_part
-from flowfn.pregel.plan import PULL, Channels, DueTask, due_tasks
-from flowfn.pregel.update import DoneTask, apply_writes, new_checkpoint
-from flowfn.types import MISSING, PregelTask, StateSnapshot, StateUpdate
+from flowfn.pregel.fork import newest_checkpoint, stored_part
+from flowfn.pregel.plan import PUSH, DueTask, View, due_tasks, inner_address
+from flowfn.pregel.questions import questions_of
+from flowfn.pregel.update import COMMAND, FOR_THE_LOOP, INPUT, NO_WRITES, DoneTask, apply_writes
+from flowfn.serde.base import Serializer
+from flowfn.types import MISSING, PregelTask, StateSnapshot
 
 if TYPE_CHECKING:
     from flowfn.pregel.program import Pregel
@@ -51,8 +29,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BY_HAND = ("__interrupt__",)
-"""What triggers an update: no channel, so the node it is written as has seen nothing by it."""
+NOT_WRITTEN = FOR_THE_LOOP - {NO_WRITES}
+"""What stands among a task's writes that is none of its own."""
+
+Writes: TypeAlias = list[tuple[str, Any]]
 
 
 class Need(NamedTuple):
@@ -63,7 +43,7 @@ class Need(NamedTuple):
     kwargs: Mapping[str, Any] = {}
 
 
-Reading: TypeAlias = Generator[Need, Any, T]
+Reading: TypeAlias = Generator[Need | Invoke, Any, T]
 
 
 def run(steps: Reading[T], saver: Saver) -> T:
@@ -74,6 +54,9 @@ def run(steps: Reading[T], saver: Saver) -> T:
             need = steps.send(answer)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        if isinstance(need, Invoke):
+            answer = need.result()
+            continue
         answer = getattr(saver, need.method)(*need.args, **need.kwargs)
         if need.method == "list":
             answer = list(answer)
@@ -87,30 +70,127 @@ async def arun(steps: Reading[T], saver: Saver) -> T:
             need = steps.send(answer)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        if isinstance(need, Invoke):
+            answer = await need.aresult()
+            continue
         twin = getattr(saver, f"a{need.method}")(*need.args, **need.kwargs)
         answer = [found async for found in twin] if need.method == "list" else await twin
 
 
-def state(program: Pregel, terms: Terms) -> Reading[StateSnapshot]:
-    """A thread now, or at the checkpoint that the terms name."""
-    place, at = terms.place, terms.checkpoint_id
-    config = _config(place, at)
+class Standing:
+    """Where a program stands at a checkpoint, or at the very beginning.
+
+    Attributes:
+        found: the checkpoint.
+        channels, versions, seen: the state, see `plan.py`.
+        pending: task id → the writes it has left there.
+    """
+
+    def __init__(self, program: Pregel, place: Place, found: CheckpointTuple | None) -> None:
+        self.program, self.place, self.found = program, place, found
+        self.channels: dict[str, Any] = program.new_channels()
+        self.versions: dict[str, int] = {}
+        self.seen: dict[str, dict[str, int]] = {}
+        self.pending: dict[str, Writes] = {}
+        self._given: Writes = []
+        if found is None:
+            return
+        values = found.checkpoint["channel_values"]
+        self.channels = {name: channel.restored(values.get(name, MISSING)) for name, channel in self.channels.items()}
+        self.versions = dict(found.checkpoint["channel_versions"])
+        self.seen = {node: dict(known) for node, known in found.checkpoint["versions_seen"].items()}
+        for task, channel, value in found.pending_writes or ():
+            self.pending.setdefault(task, []).append((channel, value))
+        self._given = self.pending.pop(COMMAND, [])
+
+    @property
+    def step(self) -> int:
+        """The number of the checkpoint's super-step."""
+        return self.found.metadata.get("step", -1) if self.found is not None else -1
+
+    @property
+    def run(self) -> str:
+        """The run that the checkpoint belongs to."""
+        return self.found.metadata.get("run", "") if self.found is not None else ""
+
+    def due(self) -> list[DueTask]:
+        """The tasks that come next, those of nodes in the order in which the nodes were added."""
+        due = due_tasks(self.program.nodes, View(self.channels), self.versions, self.seen, run=self.run)
+        place = {name: at for at, name in enumerate(self.program.nodes)}
+        return sorted(due, key=lambda task: -1 if task.path[0] == PUSH else place[task.name])
+
+    def apply_given(self) -> None:
+        """Fold in what a command has written to the state since the checkpoint; what was due stays due."""
+        self.apply([DoneTask(INPUT, (), (), self._given)])
+
+    def apply(self, tasks: Sequence[DoneTask]) -> set[str]:
+        """Fold writes into the channels; gives the names of those that moved."""
+        before = dict(self.versions)
+        apply_writes(self.channels, self.versions, self.seen, tasks, self.program.listeners)
+        return {name for name, version in self.versions.items() if version != before.get(name)}
+
+    def finished(self, due: Sequence[DueTask]) -> dict[str, Writes]:
+        """The writes of the due tasks that have finished, by task id."""
+        left = {task.id: self.pending[task.id] for task in due if task.id in self.pending}
+        own = {id: [write for write in writes if write[0] not in NOT_WRITTEN] for id, writes in left.items()}
+        return {id: writes for id, writes in own.items() if writes}
+
+    def error_of(self, task: DueTask) -> str | None:
+        """What a due task has failed with."""
+        return next((_shown(value) for channel, value in self.pending.get(task.id, ()) if channel == ERROR), None)
+
+
+def _shown(error: Any) -> str:
+    return error if isinstance(error, str) else repr(error)
+
+
+def state(program: Pregel, terms: Terms, subgraphs: bool = False) -> Reading[StateSnapshot]:
+    """A thread now, or at the checkpoint that the terms name.
+
+    Args:
+        subgraphs: whether the states of programs inside it are read too.
+    """
+    root, serde = program, program.saver("A state").serde
+    program, at = root.inside(terms.ns), terms.checkpoint_id
+    place = terms.place
+    config = config_of(place, at)
+    is_now = at is None
     if at is not None:
         found: CheckpointTuple | None = yield Need("get_tuple", (config,))
         if found is None:
             raise UnknownCheckpointError(place.thread, at)
         memory: Memory = yield Need("load", (place, found.metadata.get("run") or stored_part(at)))
-        return _snapshot(program, place, found, memory, memory.questions)
-    memory = yield Need("load", (place,))
-    if memory.checkpoint is None:
-        nowhere = {"configurable": {"thread_id": place.thread, **({"checkpoint_ns": place.ns} if place.ns else {})}}
-        return StateSnapshot({}, (), nowhere, None, None, None, (), ())
-    newest = newest_checkpoint(memory)
-    found = yield Need("get_tuple", (_config(place, newest),))
-    assert found is not None
-    open_rows: Sequence[tuple[str, QuestionRow]] = yield Need("questions", (place.thread,), {"limit": ALL})
-    rows = [row for _, row in open_rows if row.ns == place.ns or row.ns.startswith(f"{place.ns}|" if place.ns else "")]
-    return _snapshot(program, place, found, memory, rows, is_now=True)
+        questions = [*memory.questions, *(yield from _open_inside(place))]
+    else:
+        memory = yield Need("load", (place,))
+        if memory.checkpoint is None:
+            nowhere = {"configurable": {"thread_id": place.thread, **({"checkpoint_ns": place.ns} if place.ns else {})}}
+            return StateSnapshot({}, (), nowhere, None, None, None, (), ())
+        found = yield Need("get_tuple", (config_of(place, newest_checkpoint(memory)),))
+        assert found is not None
+        questions = yield from _open_inside(place, itself=True)
+    shown = _snapshot(program, place, found, memory, questions, serde, is_now=is_now)
+    if subgraphs:
+        tasks = []
+        for task in shown.tasks:
+            inner = task.state and (yield from state(root, _inner_terms(terms, task), subgraphs=True))
+            tasks.append(task._replace(state=inner))
+        shown = shown._replace(tasks=tuple(tasks))
+    return shown
+
+
+def _open_inside(place: Place, itself: bool = False) -> Reading[list[QuestionRow]]:
+    """The open questions of the programs inside one, and with `itself` of that too."""
+    rows: Sequence[tuple[str, QuestionRow]] = yield Need("questions", (place.thread,), {"limit": ALL})
+    within = f"{place.ns}|" if place.ns else ""
+    return [
+        row for _, row in rows if (row.ns.startswith(within) and row.ns != place.ns) or (itself and row.ns == place.ns)
+    ]
+
+
+def _inner_terms(terms: Terms, task: PregelTask) -> Terms:
+    """The terms of the program that a task is."""
+    return replace(terms, ns=task.state["configurable"]["checkpoint_ns"], checkpoint_id=None)
 
 
 def history(
@@ -121,7 +201,7 @@ def history(
     limit: int | None,
 ) -> Reading[list[StateSnapshot]]:
     """A thread's checkpoints as snapshots, newest first."""
-    place = terms.place
+    serde, program, place = program.saver("A state").serde, program.inside(terms.ns), terms.place
     inner = {"thread_id": place.thread, "checkpoint_ns": place.ns}
     listing = {"filter": filter, "before": before, "limit": limit}
     found: list[CheckpointTuple] = yield Need("list", ({"configurable": inner},), listing)
@@ -131,20 +211,15 @@ def history(
     for one in found:
         base, run = stored_part(one.checkpoint["id"]), one.metadata.get("run")
         if program.is_function and one.metadata.get("source") == "loop":
-            results[run] = program.output(_channels(program, one.checkpoint), program.stream_channels)
+            results[run] = program.output(Standing(program, place, one).channels, program.stream_channels)
         if base not in memories:
             memories[base] = yield Need("load", (place, base))
         memory = memories[base]
-        shown.append(_snapshot(program, place, one, memory, memory.questions, result=results.get(run)))
+        shown.append(_snapshot(program, place, one, memory, memory.questions, serde, result=results.get(run)))
     return shown
 
 
-def step_of(found: CheckpointTuple) -> int:
-    """The number of a checkpoint's super-step."""
-    return found.metadata.get("step", -1)
-
-
-def _config(place: Place, checkpoint: str | None) -> dict[str, Any]:
+def config_of(place: Place, checkpoint: str | None) -> dict[str, Any]:
     inner = {"thread_id": place.thread, "checkpoint_ns": place.ns}
     return {"configurable": inner if checkpoint is None else {**inner, "checkpoint_id": checkpoint}}
 
@@ -155,6 +230,7 @@ def _snapshot(
     found: CheckpointTuple,
     memory: Memory,
     questions: Sequence[QuestionRow],
+    serde: Serializer,
     is_now: bool = False,
     result: Any = None,
 ) -> StateSnapshot:
@@ -163,200 +239,63 @@ def _snapshot(
     Args:
         result: what the function came to in the end, if it did.
     """
-    channels = _channels(program, found.checkpoint)
-    versions = dict(found.checkpoint["channel_versions"])
-    seen = {node: dict(known) for node, known in found.checkpoint["versions_seen"].items()}
-    due = _due(program, place, found, channels, versions, seen)
-    writes = _node_writes(found, due)
-    split = split_call_checkpoint_id(found.checkpoint["id"])
+    stands = Standing(program, place, found)
+    due = stands.due()
+    finished = stands.finished(due)
     if not is_now:
-        following = split[1] + 1 if split else 0
-        questions = [q for q in questions if q.step == following] if due else []
-    serde = program.saver("A state").serde
-    asked = tuple(interrupt_of(q, place.thread, serde) for q in questions)
-    error = memory.run.error if memory.run and due else None
+        following = _following(program, found)
+        questions = [q for q in questions if q.step == following or q.ns != place.ns] if due else []
+    stands.apply_given()
+    asked = questions_of(due, finished, place.ns, questions)
+    if not (is_now or program.is_function):
+        asked = {id: [q for q in mine if q.state == "open"] or mine[-1:] for id, mine in asked.items()}
+    error = memory.run.error if memory.run and program.is_function and due else None
     tasks = tuple(
         PregelTask(
             task.id,
             task.name,
             task.path,
-            None if task.id in writes else error,
-            asked if i == 0 else (),
-            None,
-            program.shown_result(writes[task.id]) if task.id in writes else result,
+            stands.error_of(task) or (None if task.id in finished else error),
+            tuple(interrupt_of(question, place.thread, serde) for question in asked[task.id]),
+            inner_address(place.thread, place.ns, task),
+            program.shown_result(finished[task.id]) if task.id in finished else result,
         )
-        for i, task in enumerate(due)
+        for task in due
     )
-    following_names = [task.name for task in due]
-    if is_now and writes:
-        done = [DoneTask(t.name, t.path, t.triggers, writes[t.id]) for t in due if t.id in writes]
-        apply_writes(channels, versions, seen, done, program.listened)
-        left = [task.name for task in due if task.id not in writes]
-        more = [task.name for task in _due(program, place, found, channels, versions, seen)]
-        following_names = [name for name in program.nodes if name in {*left, *more}]
+    following_names = [task.name for task in due if not (is_now and task.id in finished)]
+    values = program.output(stands.channels, program.stream_channels)
+    if is_now and finished:
+        try:
+            stands.apply([DoneTask(t.name, t.path, t.triggers, finished[t.id]) for t in due if t.id in finished])
+        except InvalidUpdateError:  # by which the super-step has failed
+            following_names = [task.name for task in due]
+        else:
+            values = program.output(stands.channels, program.stream_channels)
     metadata = {key: value for key, value in found.metadata.items() if key != "run"}
     return StateSnapshot(
-        program.output(channels, program.stream_channels),
+        values,
         tuple(following_names),
-        found.config,
+        _mapped(place, found.config, metadata),
         metadata,
         found.checkpoint["ts"],
-        found.parent_config,
+        _mapped(place, found.parent_config, metadata),
         tasks,
-        asked,
+        tuple(question for task in tasks for question in task.interrupts),
     )
 
 
-def _node_writes(found: CheckpointTuple, due: Sequence[DueTask]) -> dict[str, list[tuple[str, Any]]]:
-    """The writes of the due nodes that have finished, by task id."""
-    ids = {task.id for task in due}
-    writes: dict[str, list[tuple[str, Any]]] = {}
-    for task, channel, value in found.pending_writes or ():
-        if task in ids and channel not in ("__interrupt__", "__error__", "__resume__"):
-            writes.setdefault(task, []).append((channel, value))
-    return writes
+def _mapped(place: Place, config: dict[str, Any] | None, metadata: Mapping[str, Any]) -> Any:
+    """A checkpoint's address, inside another program with those of the checkpoints around it."""
+    if config is None or not place.ns:
+        return config
+    inner = config["configurable"]
+    around = {**metadata.get("parents", {}), place.ns: inner["checkpoint_id"]}
+    return {"configurable": {**inner, "checkpoint_map": around}}
 
 
-def _channels(program: Pregel, checkpoint: Checkpoint) -> dict[str, Any]:
-    values = checkpoint["channel_values"]
-    return {
-        name: channel.from_checkpoint(values.get(name, MISSING)) for name, channel in program.new_channels().items()
-    }
-
-
-def _due(
-    program: Pregel,
-    place: Place,
-    found: CheckpointTuple,
-    channels: Channels,
-    versions: Mapping[str, int],
-    seen: Mapping[str, Mapping[str, int]],
-) -> list[DueTask]:
-    return due_tasks(
-        program.nodes,
-        channels,
-        versions,
-        seen,
-        checkpoint_id=stored_part(found.checkpoint["id"]),
-        step=step_of(found) + (0 if found.metadata.get("source") == "call" else 1),
-        ns=place.ns,
-    )
-
-
-def _free(program: Pregel, place: Place, newest: Memory) -> TakeLease:
-    """Refuses an edit of a thread that somebody runs, or has run since it was loaded."""
-    return TakeLease(place._replace(fence=next_fence(newest)), program.name, None)
-
-
-def _is_over(program: Pregel, place: Place, memory: Memory) -> bool:
-    """Whether nothing was due at a stored checkpoint."""
-    found = memory.checkpoint
-    assert found is not None
-    versions, seen = found.checkpoint["channel_versions"], found.checkpoint["versions_seen"]
-    return not _due(program, place, found, _channels(program, found.checkpoint), versions, seen)
-
-
-def update(program: Pregel, terms: Terms, updates: Sequence[StateUpdate]) -> Reading[dict[str, Any]]:
-    """Write to a thread as if nodes had returned these values in one super-step; gives the new checkpoint's config."""
-    place, at = terms.place, terms.checkpoint_id
-    newest: Memory = yield Need("load", (place,))
-    if newest.thread is not None and newest.thread.flow != program.name and not place.ns:
-        raise ForeignThreadError(place.thread, newest.thread.flow, program.name)
-    memory: Memory = newest if at is None else branched((yield Need("load", (place, stored_part(at)))), newest)
-    old = memory.checkpoint
-    channels: Any = program.new_channels() if old is None else _channels(program, old.checkpoint)
-    versions = dict(old.checkpoint["channel_versions"]) if old else {}
-    seen = {n: dict(v) for n, v in old.checkpoint["versions_seen"].items()} if old else {}
-    tasks = []
-    for one in updates:
-        node = program.nodes[_writing_node(program, seen, one.as_node)]
-        tasks.append(DoneTask(node.name, (PULL, node.name), BY_HAND, node.writes(one.values)))
-    before = dict(versions)
-    apply_writes(channels, versions, seen, tasks, program.listened)
-    moved = {name for name in versions if versions[name] != before.get(name)}
-    id, step = new_id(), (step_of(old) if old else -1) + 1
-    goes_on = bool(due_tasks(program.nodes, channels, versions, seen, checkpoint_id=id, step=step + 1))
-    checkpoint = new_checkpoint(id, versions, seen, moved)
-    metadata: CheckpointMetadata = {"source": "update", "step": step, "parents": {}, "run": id}
-    parent = newest_checkpoint(memory) if at is None else at
-    saves: list[Save] = [] if place.ns else [_free(program, place, newest)]
-    if any(question.state == "open" for question in newest.questions):
-        saves.append(AbandonQuestions(place))
-    values = _encoded(program, place, channels, versions, moved)
-    saves.append(SaveCheckpoint(place, checkpoint, metadata, parent, values))
-    saves.append(SaveRun(place, RunRow(id, program.name, 1, time.time(), "paused" if goes_on else "finished")))
-    yield Need("save", (saves,))
-    return _config(place, id)
-
-
-def bulk_update(program: Pregel, terms: Terms, supersteps: Sequence[Sequence[StateUpdate]]) -> Reading[dict[str, Any]]:
-    """Several super-steps of updates, one checkpoint each."""
-    if not supersteps or not all(supersteps):
-        raise InvalidUpdateError("Give at least one super-step, and at least one update in each.")
-    config: dict[str, Any] = {}
-    for updates in supersteps:
-        config = yield from update(program, terms, updates)
-        terms = replace(terms, checkpoint_id=None)
-    return config
-
-
-def fork(
-    program: Pregel, terms: Terms, results: Mapping[str, Any] | None, answers: Mapping[str, Any] | None
-) -> Reading[dict[str, Any]]:
-    """Begin a branch at a checkpoint, with some results or answers replaced; gives its config."""
-    place = terms.place
-    newest: Memory = yield Need("load", (place,))
-    at = terms.checkpoint_id or newest_checkpoint(newest)
-    if at is None:
-        raise EmptyInputError(program.name, place.thread)
-    memory: Memory = yield Need("load", (place, stored_part(at)))
-    while (results or answers) and _is_over(program, place, memory):
-        # After the end of a run there is nothing to go on with: the branch leaves it after its last call.
-        found = memory.checkpoint
-        if memory.run is not None and memory.run.id != stored_part(at):
-            memory = yield Need("load", (place, memory.run.id))
-            at = newest_checkpoint(memory) or at
-            break
-        if found is None or found.parent_config is None:
-            break
-        at = found.parent_config["configurable"]["checkpoint_id"]
-        memory = yield Need("load", (place, stored_part(at)))
-    there = past(place, at, branched(memory, newest), _is_over(program, place, memory), at == newest_checkpoint(newest))
-    marks = {**terms.marks, "step": there.step + 1, "parents": {}}
-    has_questions = any(question.state == "open" for question in newest.questions)
-    serde = program.saver("`fork`").serde
-    saves = fork_saves(program, serde, there, marks, has_questions, results or {}, answers or {})
-    yield Need("save", ([_free(program, place, newest), *saves],))
-    branch: Memory = yield Need("load", (place,))
-    return _config(place, newest_checkpoint(branch))
-
-
-def _encoded(
-    program: Pregel, place: Place, channels: Channels, versions: Mapping[str, int], moved: set[str]
-) -> dict[str, bytes]:
-    serde = program.saver("An update").serde
-    values = {name: channels[name].checkpoint() for name in moved}
-    try:
-        return {
-            name: serde.dumps(value, program.channel_title(name), cells.value(place, name, versions[name]))
-            for name, value in values.items()
-            if value is not MISSING
-        }
-    except UnstorableError as error:
-        raise UnstorableResultError("The update", error) from None
-
-
-def _writing_node(program: Pregel, seen: Mapping[str, Mapping[str, int]], as_node: str | None) -> str:
-    """The node that an update is written as."""
-    if as_node is not None:
-        if as_node not in program.nodes:
-            raise UnknownNodeError("`as_node`", as_node, program.nodes)
-        return as_node
-    if len(program.nodes) == 1:
-        return next(iter(program.nodes))
-    newest = sorted((max(v.values(), default=0), n) for n, v in seen.items() if n in program.nodes)
-    if len(newest) > 1 and newest[-1][0] == newest[-2][0]:
-        raise InvalidUpdateError(f"Several nodes ran last: say which one writes, `as_node=…`: {listed(program.nodes)}.")
-    if not newest:
-        raise InvalidUpdateError(f"No node has run yet: say which one writes, `as_node=…`: {listed(program.nodes)}.")
-    return newest[-1][1]
+def _following(program: Pregel, found: CheckpointTuple) -> int:
+    """The number of the super-step that follows a checkpoint, as questions and calls have it."""
+    if not program.is_function:
+        return found.metadata.get("step", -1) + 1
+    inside = split_call_checkpoint_id(found.checkpoint["id"])
+    return inside[1] + 1 if inside else 0

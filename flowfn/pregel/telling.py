@@ -11,8 +11,10 @@ from flowfn.checkpoint.records import (
     call_checkpoint_id,
 )
 from flowfn.checkpoint.rows import interrupt_of
-from flowfn.pregel.calls import FAILURE, STOPPED, VALUE, Call, NodeCall
-from flowfn.pregel.plan import PUSH, DueTask
+from flowfn.pregel.calls import ERROR, FAILURE, STOPPED, VALUE, Call, NodeCall
+from flowfn.pregel.messaging import Messaging
+from flowfn.pregel.plan import PUSH, DueTask, inner_address
+from flowfn.pregel.questions import questions_of
 from flowfn.stream import parts
 from flowfn.types import Interrupt
 
@@ -31,15 +33,19 @@ class Telling:
 
     def __init__(self, run: Run, events: Events) -> None:
         self.run, self.events = run, events
+        self.messages = None if events.messages is None else Messaging(run, events.messages)
         self.ns: tuple[str, ...] = tuple(run.place.ns.split("|")) if run.place.ns else ()
         self.step = -1
         self.due: Sequence[DueTask] = ()
         self.last_error: str | None = None
+        self.pending: Mapping[str, Sequence[tuple[str, Any]]] = {}
         self._members: dict[int, list[str]] = {}
 
     def begun(self, call: Call) -> None:
-        """An attempt begins."""
+        """A call begins."""
         if isinstance(call, NodeCall):
+            if call.task.node.is_hidden:
+                return
             input, triggers = call.args[0], call.task.triggers
         else:
             input, triggers = (call.args, call.kwargs), (PUSH,)
@@ -67,6 +73,8 @@ class Telling:
             self.committed(committed)
 
     def _ended(self, call: Call) -> None:
+        if isinstance(call, NodeCall) and call.task.node.is_hidden:
+            return
         asked = [
             q for q in self.run.asked.values() if call.error is not None and getattr(call.error, "question", 0) == q.id
         ]
@@ -81,19 +89,25 @@ class Telling:
                 self.ns, "tasks", "task_result", self.step, parts.ended(call.id, call.name, error, result, asked)
             )
 
-    def stopped(self, node: NodeCall, asked: Sequence[Interrupt]) -> None:
+    def stopped(self, node: NodeCall) -> None:
         """A node ends with open questions."""
         self.events.tell_debug(
-            self.ns, "tasks", "task_result", self.step, parts.ended(node.id, node.name, None, {}, asked)
+            self.ns, "tasks", "task_result", self.step, parts.ended(node.id, node.name, None, {}, node.asked)
         )
 
     def node_done(self, node: NodeCall) -> None:
         """A node's writes are stored."""
+        if node.task.node.is_hidden:
+            return
         shown = self.run.program.shown_update(node, self.run.shown)
-        is_stored = node.stored_writes is not None
-        self.events.tell(self.ns, "updates", parts.update(node.name, shown, is_stored))
-        if not is_stored:
+        is_known = node.stored_writes is not None or node.is_cached
+        self.events.tell(self.ns, "updates", parts.update(node.name, shown, is_known))
+        if not is_known:
             self._ended(node)
+
+    def stopped_at_breakpoint(self) -> None:
+        """The run ends at a breakpoint."""
+        self.events.tell(self.ns, "updates", {"__interrupt__": ()})
 
     def values(self, value: Any, interrupts: tuple[Interrupt, ...] = ()) -> None:
         self.events.tell(self.ns, "values", value, interrupts)
@@ -141,9 +155,17 @@ class Telling:
     ) -> dict[str, Any]:
         """A checkpoint in the `checkpoints` shape."""
         self.due = due
-        asked = self._questions([row for row in list(self.run.journal.questions.values()) if not row.used])
-        told = {"interrupts": asked} if self.last_error is None else {"error": self.last_error}
-        tasks = [{"id": task.id, "name": task.name, **told, "state": None} for task in due]
+        place = self.run.place
+        questions = [row for row in list(self.run.journal.questions.values()) if not row.used]
+        questions += [row for row in self.run.answered if row.ns != place.ns]
+        asked = questions_of(due, (), place.ns, questions)
+        tasks = []
+        for task in due:
+            told = {**self._left(task), "interrupts": self._questions(asked[task.id])}
+            if "error" in told:
+                del told["interrupts"]
+            state = inner_address(place.thread, place.ns, task)
+            tasks.append({"id": task.id, "name": task.name, **told, "state": state})
         shown = {key: value for key, value in metadata.items() if key in SHOWN}
         return parts.checkpoint(
             self._config(id),
@@ -154,11 +176,22 @@ class Telling:
             tasks,
         )
 
+    def _left(self, task: DueTask) -> dict[str, Any]:
+        """What a due task had come to before the run went on."""
+        writes = self.pending.get(task.id, ())
+        error = next((value for channel, value in writes if channel == ERROR), self.last_error)
+        own = [write for write in writes if write[0] != ERROR]
+        if own:
+            return {"result": self.run.program.shown_result(own)}
+        return {} if error is None else {"error": error if isinstance(error, str) else repr(error)}
+
     def _questions(self, rows: Sequence[QuestionRow]) -> tuple[dict[str, Any], ...]:
         serde, thread = self.run.serde, self.run.place.thread
         return tuple(parts.interrupt_shape(interrupt_of(row, thread, serde)) for row in rows)
 
     def _config(self, id: str) -> dict[str, Any]:
         place = self.run.place
-        own = {"thread_id": place.thread, "checkpoint_ns": place.ns, "checkpoint_id": id}
+        own: dict[str, Any] = {"thread_id": place.thread, "checkpoint_ns": place.ns, "checkpoint_id": id}
+        if place.ns:
+            own["checkpoint_map"] = {**self.run.parents(), place.ns: id}
         return {"configurable": {**self.run.terms.configurable, **own}}

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowfn.checkpoint.records import (
     Place,
 )
+from flowfn.context import RunControl
 from flowfn.errors import ConfigError
 from flowfn.types import MISSING
 
 RECURSION_LIMIT = 10_007
 """How many super-steps a graph may take when nobody says."""
 
+Breakpoints: TypeAlias = Literal["*"] | Sequence[str]
+"""Names of nodes, or all."""
+
 ADDRESS = ("thread_id", "checkpoint_ns", "checkpoint_id")
+
+
+class Options(NamedTuple):
+    """What a call says beside its config; see `Pregel.invoke`."""
+
+    context: Any = None
+    interrupt_before: Breakpoints | None = None
+    interrupt_after: Breakpoints | None = None
+    control: RunControl | None = None
 
 
 @dataclass(slots=True)
@@ -30,6 +43,9 @@ class Terms:
         max_concurrency: how many attempts run at once, None for the crew's own bounds.
         recursion_limit: how many super-steps a graph may take.
         tags, metadata, context: the caller's own.
+        callbacks: LangChain's, for whatever of LangChain runs inside.
+        interrupt_before, interrupt_after: nodes to stop at, instead of those that the program says.
+        control: asks the run to stop.
     """
 
     thread: str | None = None
@@ -41,6 +57,10 @@ class Terms:
     tags: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     context: Any = None
+    callbacks: Any = None
+    interrupt_before: Breakpoints | None = None
+    interrupt_after: Breakpoints | None = None
+    control: RunControl | None = None
 
     @property
     def place(self) -> Place:
@@ -54,10 +74,16 @@ class Terms:
         own = {k: v for k, v in self.configurable.items() if k not in ADDRESS and _is_plain(k, v)}
         return {**own, **{k: v for k, v in self.metadata.items() if _is_plain(k, v)}}
 
-    def nested(self, thread: str | None, ns: str, context: Any) -> Terms:
+    def nested(self, thread: str | None, ns: str, around: Terms) -> Terms:
         """The same for a flow that runs inside another one's call."""
         return replace(
-            self, thread=thread, ns=ns, checkpoint_id=None, context=context if self.context is None else self.context
+            self,
+            thread=thread,
+            ns=ns,
+            checkpoint_id=None,
+            context=around.context if self.context is None else self.context,
+            control=self.control or around.control,
+            recursion_limit=(around if self.recursion_limit == RECURSION_LIMIT else self).recursion_limit,
         )
 
     def config_inside(self, run: str) -> dict[str, Any]:
@@ -99,6 +125,7 @@ def joined(*configs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 NO_TERMS = Terms()
+NO_OPTIONS = Options()
 
 
 def read_terms(config: Mapping[str, Any] | None, context: Any = None) -> Terms:
@@ -125,6 +152,7 @@ def read_terms(config: Mapping[str, Any] | None, context: Any = None) -> Terms:
         tags=whole["tags"],
         metadata=whole["metadata"],
         context=context,
+        callbacks=whole.get("callbacks"),
     )
 
 

@@ -14,9 +14,15 @@ from typing import Any, NamedTuple
 from flowfn.channels import Channel
 from flowfn.checkpoint.records import Checkpoint
 from flowfn.errors import ConflictingWritesError, InvalidUpdateError, listed
-from flowfn.pregel.plan import PUSH, Channels, Path, path_text
+from flowfn.pregel.plan import PUSH, Channels, Nodes, Path, path_text
 
 logger = logging.getLogger(__name__)
+
+INPUT = "__input__"
+"""Who writes what comes from outside."""
+
+COMMAND = "command"
+"""The task whose pending writes a command has made: they belong to the state, not to a node."""
 
 NO_WRITES = "__no_writes__"
 """What a finished task has written that wrote nothing, so that it is known to have finished."""
@@ -30,6 +36,31 @@ FOR_THE_LOOP = frozenset(
 BRANCH = "__branch__"
 """Stands among the versions of a branch that leaves a thread's past, at the highest version the thread has: so the
 branch counts on from there, and shares no version of a channel with the one it left."""
+
+
+class Listeners(NamedTuple):
+    """Who has to be told of a super-step.
+
+    Attributes:
+        nodes: channel → the nodes that it makes due.
+        fleeting: channels that may change by a super-step without a write to them.
+        waiting: channels that wait for the end.
+    """
+
+    nodes: Mapping[str, Sequence[str]]
+    fleeting: Sequence[str]
+    waiting: Sequence[str]
+
+
+def listeners_of(nodes: Nodes, channels: Channels) -> Listeners:
+    """Those of a program."""
+    due: dict[str, list[str]] = {}
+    for node in nodes.values():
+        for trigger in node.triggers:
+            due.setdefault(trigger, []).append(node.name)
+    fleeting = [name for name, channel in channels.items() if not channel.is_steady]
+    waiting = [name for name, channel in channels.items() if type(channel).finish is not Channel.finish]
+    return Listeners(due, fleeting, waiting)
 
 
 class DoneTask(NamedTuple):
@@ -53,7 +84,7 @@ def apply_writes(
     versions: MutableMapping[str, int],
     seen: MutableMapping[str, dict[str, int]],
     tasks: Sequence[DoneTask],
-    listened: Collection[str],
+    listeners: Listeners,
 ) -> set[str]:
     """Fold one super-step's writes into its channels, in the order of task paths, whoever finished first.
 
@@ -62,8 +93,8 @@ def apply_writes(
         versions: name → version of each channel that ever moved; changed in place.
         seen: node → the versions it has seen; changed in place.
         tasks: each with its writes. Tasks that were triggered by nothing are no super-step: they only write.
-        listened: the channels that make a node due, see `listened_channels`. If none of these moved, channels that wait
-            for the end are told that it has come.
+        listeners: see there. If nothing moved that makes a node due, channels that wait for the end are told that it
+            has come.
     Returns:
         Names of the channels that moved to a new version and have a value.
     Raises:
@@ -93,12 +124,12 @@ def apply_writes(
             move(name)
     if not triggers:
         return moved
-    for name, channel in channels.items():
-        if name not in moved and channel.is_available() and channel.update(()):
+    for name in listeners.fleeting:
+        if name not in moved and channels[name].is_available() and channels[name].update(()):
             move(name)
-    if moved.isdisjoint(listened):
-        for name, channel in channels.items():
-            if channel.finish():
+    if moved.isdisjoint(listeners.nodes):
+        for name in listeners.waiting:
+            if channels[name].finish():
                 move(name)
     return moved
 

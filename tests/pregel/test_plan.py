@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 
 from flowfn.channels import BinaryOperatorAggregate, EphemeralValue, LastValue, Topic
+from flowfn.errors import UnknownNodeError
 from flowfn.pregel.node import Node
-from flowfn.pregel.plan import PULL, PUSH, TASKS, DueTask, due_tasks, listened_channels, path_text, read_input, task_id
+from flowfn.pregel.plan import (
+    PULL,
+    PUSH,
+    TASKS,
+    DueTask,
+    View,
+    due_tasks,
+    node_key,
+    path_text,
+    read_input,
+)
 from flowfn.types import MISSING, Send
 
 
@@ -20,8 +31,8 @@ def holding(**values: Any) -> dict[str, Any]:
 
 
 def due(nodes: list[Node], channels: dict[str, Any], versions: dict[str, int], **more: Any) -> list[DueTask]:
-    seen = more.pop("seen", {})
-    return due_tasks({n.name: n for n in nodes}, channels, versions, seen, checkpoint_id="c1", step=0, **more)
+    view = View(channels, more.get("managed", {}))
+    return due_tasks({n.name: n for n in nodes}, view, versions, more.get("seen", {}), run="c1")
 
 
 # ---------------------------------------------------------------- which
@@ -67,22 +78,18 @@ def test_sends_come_first_in_the_order_sent_each_with_its_own_input() -> None:
     channels[TASKS].update([Send("b", 3), Send("a", None), Send("b", 1)])
     tasks = due([Node("a", ("x",), "x"), Node("b")], channels, {"x": 1})
     assert [(task.name, task.path, task.input) for task in tasks] == [
-        ("b", (PUSH, 0), 3),
-        ("a", (PUSH, 1), None),
-        ("b", (PUSH, 2), 1),
+        ("b", (PUSH, 0, False), 3),
+        ("a", (PUSH, 1, False), None),
+        ("b", (PUSH, 2, False), 1),
         ("a", (PULL, "a"), 1),
     ]
 
 
-def test_a_send_to_no_node_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_send_to_no_node_is_an_error() -> None:
     channels = {TASKS: Topic(Send)}
     channels[TASKS].update([Send("gone", 1), Send("a", 2)])
-    assert [task.path for task in due([Node("a")], channels, {})] == [(PUSH, 1)]
-    assert "`gone`" in caplog.text
-
-
-def test_listened_channels_are_those_that_make_a_node_due() -> None:
-    assert listened_channels({"a": Node("a", ("x", "y"), "z"), "b": Node("b", ("x",))}) == {"x", "y"}
+    with pytest.raises(UnknownNodeError, match="`gone`"):
+        due([Node("a")], channels, {})
 
 
 # ---------------------------------------------------------------- with what
@@ -90,15 +97,15 @@ def test_listened_channels_are_those_that_make_a_node_due() -> None:
 
 def test_one_channel_gives_its_value_and_several_a_dict_without_the_empty_ones() -> None:
     channels = holding(x=1, y=None, z=3)
-    assert read_input(Node("n", channels="x"), channels) == 1
-    assert read_input(Node("n", channels=("x", "y", "z")), channels) == {"x": 1, "z": 3}
-    assert read_input(Node("n", channels=()), channels) == {}
-    assert read_input(Node("n", channels="y"), channels) is MISSING
+    assert read_input(Node("n", channels="x"), View(channels)) == 1
+    assert read_input(Node("n", channels=("x", "y", "z")), View(channels)) == {"x": 1, "z": 3}
+    assert read_input(Node("n", channels=()), View(channels)) == {}
+    assert read_input(Node("n", channels="y"), View(channels)) is MISSING
 
 
 def test_a_mapping_gives_values_under_other_keys() -> None:
     node = Node("n", channels={"price": "x", "tax": "y"})
-    assert read_input(node, holding(x=1, y=None)) == {"price": 1}
+    assert read_input(node, View(holding(x=1, y=None))) == {"price": 1}
 
 
 def test_what_is_no_channel_is_read_from_managed_values() -> None:
@@ -127,18 +134,23 @@ def test_a_task_keeps_its_id_when_it_is_planned_again() -> None:
     assert plan() == plan()
 
 
-def test_whatever_differs_gives_another_id() -> None:
-    ids = {
-        task_id("c1", "", 0, "a", (PULL, "a")),
-        task_id("c2", "", 0, "a", (PULL, "a")),
-        task_id("c1", "sub", 0, "a", (PULL, "a")),
-        task_id("c1", "", 1, "a", (PULL, "a")),
-        task_id("c1", "", 0, "b", (PULL, "b")),
-        task_id("c1", "", 0, "a", (PUSH, 0)),
-        task_id("c1", "", 0, "a", (PUSH, 1)),
+def test_a_task_has_another_id_in_another_run_and_the_same_key() -> None:
+    nodes, view = {"a": Node("a", ("x",), "x")}, View(holding(x=1))
+    one, other = (due_tasks(nodes, view, {"x": 1}, {}, run=run)[0] for run in ("r1", "r2"))
+    assert one.key == other.key
+    assert one.id != other.id
+
+
+def test_whatever_differs_gives_another_key() -> None:
+    keys = {
+        node_key("a", (PULL, "a"), 1),
+        node_key("a", (PULL, "a"), 2),
+        node_key("b", (PULL, "b"), 1),
+        node_key("a", (PUSH, 0), 1),
+        node_key("a", (PUSH, 1), 1),
     }
-    assert len(ids) == 7
-    assert all(len(id) == 32 and int(id, 16) for id in ids)
+    assert len(keys) == 5
+    assert all(len(key) == 16 for key in keys)
 
 
 def test_paths_sort_by_name_and_numbers_by_size() -> None:

@@ -15,8 +15,9 @@ from flowfn.channels import (
     Topic,
 )
 from flowfn.errors import ConflictingWritesError, InvalidUpdateError
+from flowfn.pregel.node import Node
 from flowfn.pregel.plan import PULL, PUSH
-from flowfn.pregel.update import DoneTask, apply_writes
+from flowfn.pregel.update import DoneTask, apply_writes, listeners_of
 from flowfn.types import Overwrite
 
 
@@ -33,7 +34,8 @@ def apply(
     channels: dict[str, Any], *tasks: DoneTask, versions: Any = None, seen: Any = None, listened: Any = ()
 ) -> Any:
     versions = {} if versions is None else versions
-    return apply_writes(channels, versions, {} if seen is None else seen, tasks, listened)
+    nodes = {"n": Node("n", tuple(listened))}
+    return apply_writes(channels, versions, {} if seen is None else seen, tasks, listeners_of(nodes, channels))
 
 
 # ---------------------------------------------------------------- order
