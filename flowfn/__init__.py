@@ -3,6 +3,7 @@
 from flowfn.checkpoint import trust
 from flowfn.context import (
     FlowFilter,
+    RunControl,
     Runtime,
     approve,
     branch,
@@ -14,9 +15,18 @@ from flowfn.context import (
     interrupt,
     record,
 )
-from flowfn.errors import FlowError, FlowPaused, FlowWaiting
+from flowfn.errors import FlowError, FlowPaused, FlowWaiting, GraphDrained
 from flowfn.func import Flow, Task, entrypoint, task
 from flowfn.futures import MapFuture, TaskFuture
+from flowfn.graph import END, START, CompiledStateGraph, IsLastStep, RemainingSteps, StateGraph
+from flowfn.messages import (
+    REMOVE_ALL_MESSAGES,
+    MessagesState,
+    RemoveMessage,
+    add_messages,
+    emit_message,
+    push_message,
+)
 from flowfn.pregel.handle import Thread
 from flowfn.pregel.node import Node, NodeBuilder
 from flowfn.pregel.program import Pregel
@@ -29,6 +39,7 @@ from flowfn.types import (
     Config,
     Happened,
     Interrupt,
+    NodeError,
     Overwrite,
     Rate,
     RetryPolicy,
@@ -45,27 +56,39 @@ __all__ = [
     "CachePolicy",
     "CallInfo",
     "Command",
+    "CompiledStateGraph",
     "Config",
     "DID_NOT_HAPPEN",
+    "END",
     "EncryptedSerializer",
     "Flow",
     "FlowError",
     "FlowFilter",
     "FlowPaused",
     "FlowWaiting",
+    "GraphDrained",
     "Happened",
     "Interrupt",
+    "IsLastStep",
     "Keyring",
     "MapFuture",
+    "MessagesState",
     "Node",
     "NodeBuilder",
+    "NodeError",
     "Overwrite",
     "Pregel",
+    "REMOVE_ALL_MESSAGES",
     "Rate",
+    "RemainingSteps",
+    "RemoveMessage",
     "RetryPolicy",
+    "RunControl",
     "Runtime",
+    "START",
     "Send",
     "Serializer",
+    "StateGraph",
     "StateSnapshot",
     "StateUpdate",
     "StreamWriter",
@@ -74,10 +97,12 @@ __all__ = [
     "Thread",
     "TimeoutPolicy",
     "Verdict",
+    "add_messages",
     "approve",
     "as_completed",
     "branch",
     "default_keyring",
+    "emit_message",
     "entrypoint",
     "get_config",
     "get_previous",
@@ -85,6 +110,7 @@ __all__ = [
     "get_store",
     "get_stream_writer",
     "interrupt",
+    "push_message",
     "record",
     "register",
     "task",

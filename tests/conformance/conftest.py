@@ -15,8 +15,11 @@ import asyncio
 import re
 import runpy
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +27,9 @@ import langgraph.channels as their_channels
 import langgraph.config
 import langgraph.errors
 import langgraph.func
+import langgraph.graph
+import langgraph.graph.message
+import langgraph.managed
 import langgraph.pregel
 import langgraph.runtime
 import langgraph.types
@@ -90,19 +96,21 @@ class Kit:
             chunks.append(("raised", error))
         return chunks
 
-    def state(self, flow: Any, config: Any = None) -> Any:
+    def state(self, flow: Any, config: Any = None, **more: Any) -> Any:
         """A thread now; inside a function, as of the checkpoint that its run began with."""
         config = THREAD if config is None else config
-        now = self._get_state(flow, config)
+        now = self._get_state(flow, config, **more)
         if not is_call_checkpoint(now):
             return now
-        base = self._get_state(flow, {"configurable": {**config["configurable"], "checkpoint_id": base_id(now)}})
+        base = self._get_state(
+            flow, {"configurable": {**config["configurable"], "checkpoint_id": base_id(now)}}, **more
+        )
         return now._replace(
             config=base.config, metadata=base.metadata, parent_config=base.parent_config, created_at=base.created_at
         )
 
-    def _get_state(self, flow: Any, config: Any) -> Any:
-        return asyncio.run(flow.aget_state(config)) if self._is_awaited else flow.get_state(config)
+    def _get_state(self, flow: Any, config: Any, **more: Any) -> Any:
+        return asyncio.run(flow.aget_state(config, **more)) if self._is_awaited else flow.get_state(config, **more)
 
     def history(self, flow: Any, config: Any = None, **more: Any) -> list[Any]:
         config = THREAD if config is None else config
@@ -117,6 +125,29 @@ class Kit:
         if self._is_awaited:
             return asyncio.run(flow.aupdate_state(config, values, **more))
         return flow.update_state(config, values, **more)
+
+    def bulk_update(self, flow: Any, steps: Any, config: Any = None) -> Any:
+        config = THREAD if config is None else config
+        if self._is_awaited:
+            return asyncio.run(flow.abulk_update_state(config, steps))
+        return flow.bulk_update_state(config, steps)
+
+    def wait_for(self, flow: Any, node: str) -> None:
+        """Waits, inside a node, until the writes of one beside it are kept."""
+        while not any(one.name == node and one.result for one in Context().run(flow.get_state, THREAD).tasks):
+            sleep(0.001)
+
+    def graph(self, schema: Any, nodes: Any, *paths: str, branches: Any = None, **options: Any) -> Any:
+        """A compiled graph of named nodes, with edges along each path, `"start a b end"`."""
+        ends, builder = {"start": self.START, "end": self.END}, self.StateGraph(schema)
+        for name, node in nodes.items():
+            builder.add_node(name, node)
+        for names in ([ends.get(name, name) for name in path.split()] for path in paths):
+            for edge in pairwise(names):
+                builder.add_edge(*edge)
+        for name, path in (branches or {}).items():
+            builder.add_conditional_edges(name, path)
+        return builder.compile(**options)
 
 
 # ---------------------------------------------------------------- the two libraries
@@ -147,6 +178,21 @@ THEIRS = SimpleNamespace(
     GraphRecursionError=langgraph.errors.GraphRecursionError,
     InvalidUpdateError=langgraph.errors.InvalidUpdateError,
     EmptyInputError=langgraph.errors.EmptyInputError,
+    Send=langgraph.types.Send,
+    StateUpdate=langgraph.types.StateUpdate,
+    RetryPolicy=langgraph.types.RetryPolicy,
+    TimeoutPolicy=langgraph.types.TimeoutPolicy,
+    StateGraph=langgraph.graph.StateGraph,
+    START=langgraph.graph.START,
+    END=langgraph.graph.END,
+    MessagesState=langgraph.graph.MessagesState,
+    add_messages=langgraph.graph.message.add_messages,
+    IsLastStep=langgraph.managed.IsLastStep,
+    RemainingSteps=langgraph.managed.RemainingSteps,
+    RunControl=langgraph.runtime.RunControl,
+    NodeError=langgraph.errors.NodeError,
+    GraphDrained=langgraph.errors.GraphDrained,
+    ParentCommand=langgraph.errors.ParentCommand,
 )
 OURS = SimpleNamespace(
     library="flowfn",
@@ -174,6 +220,21 @@ OURS = SimpleNamespace(
     GraphRecursionError=flowfn.errors.RecursionLimitError,
     InvalidUpdateError=flowfn.errors.InvalidUpdateError,
     EmptyInputError=flowfn.errors.EmptyInputError,
+    Send=flowfn.Send,
+    StateUpdate=flowfn.StateUpdate,
+    RetryPolicy=flowfn.RetryPolicy,
+    TimeoutPolicy=flowfn.TimeoutPolicy,
+    StateGraph=getattr(flowfn, "StateGraph", None),
+    START="__start__",
+    END="__end__",
+    MessagesState=getattr(flowfn, "MessagesState", None),
+    add_messages=getattr(flowfn, "add_messages", None),
+    IsLastStep=getattr(flowfn, "IsLastStep", None),
+    RemainingSteps=getattr(flowfn, "RemainingSteps", None),
+    RunControl=getattr(flowfn, "RunControl", None),
+    NodeError=getattr(flowfn, "NodeError", None),
+    GraphDrained=getattr(flowfn.errors, "GraphDrained", None),
+    ParentCommand=getattr(flowfn.errors, "ParentCommand", None),
 )
 for _kit in (THEIRS, OURS):
     _kit.InMemoryStore = InMemoryStore
@@ -201,6 +262,8 @@ class Comparable:
         kind = type(value).__name__
         if kind == "Interrupt":
             return {"Interrupt": self.of(value.value), "id": self.of(value.id), "schema": value.response_schema}
+        if kind == "Overwrite":
+            return {"Overwrite": self.of(value.value)}
         if kind == "GraphOutput":
             return {"GraphOutput": self.of(value.value), "interrupts": self.of(value.interrupts)}
         if hasattr(value, "_asdict"):
