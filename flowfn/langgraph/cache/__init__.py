@@ -1,0 +1,1 @@
+"""What need not be done again."""

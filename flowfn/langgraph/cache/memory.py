@@ -1,0 +1,5 @@
+"""Results in memory."""
+
+from flowfn.cache import InMemoryCache
+
+__all__ = ["InMemoryCache"]

@@ -1,0 +1,5 @@
+"""The contract of channels."""
+
+from flowfn.channels import Channel as BaseChannel
+
+__all__ = ["BaseChannel"]

@@ -1,0 +1,5 @@
+"""A channel that collects values."""
+
+from flowfn.channels import Topic
+
+__all__ = ["Topic"]

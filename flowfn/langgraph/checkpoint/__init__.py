@@ -1,0 +1,1 @@
+"""What one thread remembers."""
