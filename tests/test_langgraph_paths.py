@@ -28,7 +28,6 @@ STAND_IN = "a message graph is a graph with `MessagesState`"
 
 MISSING = {
     "cache.base": {},
-    "channels": {"DeltaChannel": NOT_YET},
     "checkpoint.base": {
         **dict.fromkeys(["copy_checkpoint", "create_checkpoint", "empty_checkpoint", "writes_sort_key"], LOW),
         **dict.fromkeys(["get_checkpoint_metadata", "get_serializable_checkpoint_metadata"], LOW),
@@ -68,7 +67,6 @@ MISSING_MODULES = {
     "cache.redis": "no Redis",
     "cache.sqlite": "`flowfn.cache.DiskCache` keeps results in a folder, not in a file",
     "callbacks": "LangChain's callbacks; `stream` shows what happens",
-    "channels.delta": NOT_YET,
     "checkpoint.serde": "stored values are encoded otherwise: `flowfn.Serializer`, `flowfn.EncryptedSerializer`",
     "managed.base": LOW,
     "prebuilt": NOT_YET,

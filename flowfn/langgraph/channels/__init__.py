@@ -3,6 +3,7 @@
 from flowfn.channels import (
     AnyValue,
     BinaryOperatorAggregate,
+    DeltaChannel,
     EphemeralValue,
     LastValue,
     LastValueAfterFinish,
@@ -17,6 +18,7 @@ __all__ = [
     "AnyValue",
     "BaseChannel",
     "BinaryOperatorAggregate",
+    "DeltaChannel",
     "EphemeralValue",
     "LastValue",
     "LastValueAfterFinish",
