@@ -477,9 +477,9 @@ class InnerBusyError(GraphError, RuntimeError):
     def __init__(self, name: str, ns: str) -> None:
         self.name, self.ns = name, ns
         super().__init__(
-            f"`{name}` keeps its state from call to call (`checkpointer=True`), and is called while it runs (`{ns}`): two "
-            f"calls at once would lose what one of them wrote. Call it once a super-step, or let it begin anew in each "
-            f"call: compile it without `checkpointer=True`."
+            f"`{name}` keeps its state from call to call (`checkpointer=True`), and is called while it runs (`{ns}`): "
+            f"two calls at once would lose what one of them wrote. Call it once a super-step, or let it begin anew in "
+            f"each call: compile it without `checkpointer=True`."
         )
 
 

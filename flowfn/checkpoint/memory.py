@@ -11,6 +11,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from operator import itemgetter
 from typing import Any, ParamSpec, TypeVar
 
@@ -41,6 +42,7 @@ from flowfn.checkpoint.base import (
 from flowfn.checkpoint.leases import check_few, check_free
 from flowfn.checkpoint.medium import After, Cut, Gate, Outline
 from flowfn.checkpoint.rows import (
+    SLOTS,
     RunMemory,
     StoredCheckpoint,
     StoredWrite,
@@ -391,8 +393,12 @@ class InMemorySaver(RowSaver):
 
     def _save_writes(self, save: SaveWrites, journal: Journal) -> None:
         rows = self._grown(save.place)[1].writes.setdefault(save.checkpoint, {})
-        for key in [key for key in rows if key[0] == save.task]:
-            journal.drop(rows, key)
+        for slots in (SLOTS.values(), count()):  # special ones, and those of its own in order
+            for slot in slots:
+                if (save.task, slot) in rows:
+                    journal.drop(rows, (save.task, slot))
+                elif slot >= 0:
+                    break
         for slot, (channel, blob) in enumerate(save.writes):
             journal.set(rows, (save.task, slot), StoredWrite(save.task, slot, channel, blob, save.path))
 

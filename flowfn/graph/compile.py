@@ -165,7 +165,7 @@ class CompiledStateGraph(Pregel):
 
     def _callee_of(self, node: Node) -> Callee:
         action = self._steps[node.name].action
-        known = callee_of(action if callable(action) and not isinstance(action, Pregel) else node.bound, node.name)
+        known = callee_of(action if callable(action) and not isinstance(action, Pregel) else _unchanged, node.name)
         return replace(
             known,
             fn=node.bound,

@@ -54,6 +54,9 @@ class Step:
         self._brings = brought_parameters(self.action)
         self._call, self._acall = _called(self.action), _acalled(self.action)
 
+    def __flow_key__(self) -> str:
+        return self.name
+
     @property
     def bound(self) -> Callable[[Any], Any]:
         """The node as a plain function, or as an async one where it can only be awaited."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flowfn.pregel.callee import Callee
     from flowfn.pregel.elsewhere import Elsewhere
     from flowfn.pregel.frame import CallFrame
+    from flowfn.pregel.node import Node
     from flowfn.pregel.plan import DueTask
     from flowfn.pregel.run import Run
 
@@ -149,6 +150,15 @@ class Call:
         """Its callers and itself, `name:id` each."""
         own = f"{self.name}:{self.id}"
         return own if self.frame is None else f"{self.frame.of.line}|{own}"
+
+    @property
+    def outermost_node(self) -> Node:
+        """The node that it is, or that it is called in."""
+        call = self
+        while call.frame is not None:
+            call = call.frame.of
+        assert isinstance(call, NodeCall)
+        return call.task.node
 
     @property
     def cell(self) -> Cell:

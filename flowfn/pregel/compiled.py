@@ -109,6 +109,10 @@ class Compiled:
             if name not in self.nodes and name != "*":
                 raise UnknownNodeError("`interrupt_before` or `interrupt_after`", name, self.nodes)
 
+    def __flow_key__(self) -> str:
+        """By which a call knows it again that is given it, or made by a function that holds it."""
+        return self.name
+
     def clone(self) -> Self:
         """Another object of the same program, to be changed."""
         other = object.__new__(type(self))

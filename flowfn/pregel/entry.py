@@ -127,7 +127,8 @@ class Entry:
         if self.program.checkpointer is True:
             names = [part.partition(":")[0] for part in ns.split("|")]
             ns, self._other_ns = "|".join(names if is_node else [*names, self.program.name]), ""
-        self.terms = self._inner_terms.nested(around.thread, ns, around.terms)
+        said = parent.of.outermost_node.metadata
+        self.terms = self._inner_terms.nested(around.thread, ns, around.terms, said)
 
     def new_loop(self) -> Loop:
         run = Run(self.program, self.terms, self.saver, self.crew, self.saving, self.events, self.parent)

@@ -91,6 +91,7 @@ class Journal:
         stored: number of the call stored last.
         intents: key → the intent of a call whose outcome nobody knows, see `doubt.py`.
         refused: keys of calls that a person did not let run.
+        restored: keys of nodes that had finished, so that nobody asks for their calls.
         retried: numbers of the attempts that count for retry policies.
         questions: base → question, of this run; `unused` are those whose answers nobody has asked for so far.
     """
@@ -108,6 +109,7 @@ class Journal:
         self._recorded: dict[bytes, tuple[CallRow, dict[bytes, CallRow]]] = {}
         self._tried: dict[bytes, tuple[int, int]] = {}
         self.retried: list[int] = []
+        self.restored: set[bytes] = set()
         self.intents: dict[bytes, CallRow] = {}
         self.refused: set[bytes] = set()
         self._unclaimed: dict[tuple[bytes, str], dict[bytes, CallRow]] = {}
@@ -179,7 +181,7 @@ class Journal:
         rows = sorted((row for rows in self._unclaimed.values() for row in rows.values()), key=lambda row: -row.seq)
         left: dict[bytes, CallRow] = {}
         answered = self._recorded.keys() - {row.key for row in rows}
-        covered = set(answered)
+        covered = answered | self.restored
         for row in rows:  # a task's own row comes after those of its calls
             if row.caller in covered:
                 covered.add(row.key)

@@ -328,6 +328,7 @@ class Loop:
         node.tried = self.run.journal.tried(node.key)[1]
         if task.id in self.pending:
             node.restore(self.pending[task.id])
+            self.run.journal.restored.add(node.key)
         if node.state != DONE:
             is_sent, mapper = task.path[0] == PUSH, (task if failed is None else failed.task).node.mapper
             input = lent(task.input) if is_sent or task.node.handler is not None else task.input

@@ -234,12 +234,11 @@ class Run:
 
     def metadata_of(self, call: Call) -> dict[str, Any]:
         """What is said of a call to whoever runs inside it or sees its messages, with LangGraph's keys."""
-        node = call.task.node if isinstance(call, NodeCall) else None
         thread = {} if self.thread is None else {"thread_id": self.thread}
         return {
             **thread,
             **self.terms.metadata,
-            **(node.metadata if node else {}),
+            **call.outermost_node.metadata,
             "langgraph_step": max(self.step, 0) if self.program.is_function else self.step,
             "langgraph_node": call.name,
             "langgraph_triggers": tuple(call.task.triggers) if isinstance(call, NodeCall) else (PUSH,),
@@ -248,7 +247,7 @@ class Run:
         }
 
     def tags_of(self, call: Call) -> list[str]:
-        return [*self.terms.tags, *(call.task.node.tags if isinstance(call, NodeCall) else ())]
+        return [*self.terms.tags, *call.outermost_node.tags]
 
     def parents(self) -> dict[str, str]:
         """The checkpoints of the surrounding flows that this run belongs to: namespace → id."""

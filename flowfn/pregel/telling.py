@@ -53,11 +53,10 @@ class Telling:
         self.events.tell_debug(self.ns, "tasks", "task", self.step, part)
 
     def _metadata(self, call: Call) -> dict[str, Any]:
-        """What the caller and the node say about themselves."""
-        terms = self.run.terms
-        node = call.task.node if isinstance(call, NodeCall) else None
-        tags = [*terms.tags, *(node.tags if node else ())]
-        return {**({"tags": tags} if tags else {}), **terms.metadata, **(node.metadata if node else {})}
+        """What the caller and the node, or that around a task, say about themselves."""
+        terms, node = self.run.terms, call.outermost_node
+        tags = [*terms.tags, *node.tags]
+        return {**({"tags": tags} if tags else {}), **terms.metadata, **node.metadata}
 
     def settled(self, call: Call, committed: Sequence[int]) -> None:
         """A call or node has its outcome, and super-steps may have committed with it."""

@@ -74,10 +74,11 @@ class Terms:
         own = {k: v for k, v in self.configurable.items() if k not in ADDRESS and _is_plain(k, v)}
         return {**own, **{k: v for k, v in self.metadata.items() if _is_plain(k, v)}}
 
-    def nested(self, thread: str | None, ns: str, around: Terms) -> Terms:
-        """The same for a flow that runs inside another one's call."""
+    def nested(self, thread: str | None, ns: str, around: Terms, metadata: Mapping[str, Any]) -> Terms:
+        """The same for a flow that runs inside another one's call, of which something is said."""
         return replace(
             self,
+            metadata={**around.metadata, **metadata, **self.metadata},
             thread=thread,
             ns=ns,
             checkpoint_id=None,
