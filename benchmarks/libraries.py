@@ -17,6 +17,7 @@ import langgraph.checkpoint.memory
 import langgraph.checkpoint.sqlite
 import langgraph.checkpoint.sqlite.aio
 import langgraph.func
+import langgraph.graph
 import langgraph.types
 
 import flowfn
@@ -31,6 +32,8 @@ class Library:
         memory: a new saver that keeps everything in memory.
         sqlite: the saver of a file, and the one for flows that are awaited.
         questions: what is open in all threads that a saver keeps.
+        graph: `StateGraph`, given the schema of the state.
+        send: what has a node run with an input of its own.
     """
 
     task: Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -41,6 +44,8 @@ class Library:
     sqlite: Callable[[str], AbstractContextManager[Any]]
     asqlite: Callable[[str], AbstractAsyncContextManager[Any]]
     questions: Callable[[Any], Sequence[Any]]
+    graph: Callable[[Any], Any]
+    send: Callable[[str, Any], Any]
 
 
 @contextmanager
@@ -80,6 +85,8 @@ LANGGRAPH = Library(
     sqlite=_langgraph_sqlite,
     asqlite=_langgraph_asqlite,
     questions=_langgraph_questions,
+    graph=langgraph.graph.StateGraph,
+    send=langgraph.types.Send,
 )
 
 FLOWFN = Library(
@@ -91,4 +98,6 @@ FLOWFN = Library(
     sqlite=SqliteSaver,
     asqlite=SqliteSaver,
     questions=_flowfn_questions,
+    graph=flowfn.StateGraph,
+    send=flowfn.Send,
 )

@@ -14,18 +14,20 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks import flows
+from benchmarks import flows, graphs
 from benchmarks.flows import MakeFlow
-from benchmarks.harness import Entrant, Sizes, Trials
+from benchmarks.harness import Entrant, Sizes, Trials, cpu
 from benchmarks.libraries import Library
 
 ROOT = Path(__file__).resolve().parent.parent
+APPENDS = 100
+"""Super-steps that append to a list that is there."""
 _threads = itertools.count()
 
 Use = Callable[[Library, Any, int], Any]
@@ -202,6 +204,56 @@ def _parked(library: Library, n: int) -> Iterator[tuple[str, list[dict[str, Any]
             for config in configs:
                 flow.invoke(1, config)
         yield path, configs
+
+
+def append_cpu(library: Library, medium: str, sizes: Sizes | None = None, is_filled: bool = True) -> Entrant:
+    """Reports the microseconds of CPU of a super-step that appends an item to a list of so many.
+
+    Args:
+        medium: `memory` or `SQLite`.
+        is_filled: whether the list holds anything before.
+    """
+
+    def trials(n: int) -> Trials:
+        while True:
+            with TemporaryDirectory() as folder, _opened(library, medium, folder) as saver:
+                moments: list[float] = []
+                append = filled(library, saver, n if is_filled else 0, partial(_note, moments))
+                yield partial(_per_step, append, moments)
+
+    return Entrant(trials, sizes)
+
+
+def _opened(library: Library, medium: str, folder: str) -> AbstractContextManager[Any]:
+    return library.sqlite(f"{folder}/one.db") if medium == "SQLite" else nullcontext(library.memory())
+
+
+def _note(moments: list[float]) -> None:
+    moments.append(cpu())
+
+
+def _per_step(append: Callable[[], Any], moments: list[float]) -> float:
+    moments.clear()
+    append()
+    return (moments[-1] - moments[0]) / (len(moments) - 1) * 1e6
+
+
+def append_bytes(library: Library, sizes: Sizes | None = None, is_filled: bool = True) -> Entrant:
+    """Reports by how many bytes a super-step that appends an item to a list of so many makes the file grow."""
+
+    def trials(n: int) -> Trials:
+        while True:
+            with TemporaryDirectory() as folder, library.sqlite(path := f"{folder}/one.db") as saver:
+                yield partial(_growth, path, filled(library, saver, n if is_filled else 0), APPENDS)
+
+    return Entrant(trials, sizes)
+
+
+def filled(library: Library, saver: Any, n: int, begun: Callable[[], None] = lambda: None) -> Callable[[], Any]:
+    """Appends `APPENDS` items, one a super-step, to a list that holds so many."""
+    graph, config = graphs.appending(library, saver, begun), {**fresh(), "recursion_limit": 2 * APPENDS}
+    graph.invoke({"left": 1, "items": [graphs.item(number) for number in range(n)]}, config)
+    return partial(graph.invoke, {"left": APPENDS, "items": []}, config)
 
 
 class LongRun:

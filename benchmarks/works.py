@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 import ormsgpack
 
-from benchmarks import bare, caches, flows, values
+from benchmarks import bare, caches, flows, graphs, values
 from benchmarks.harness import Entrant, Sizes, Work, cpu_of_all, reported
 from benchmarks.libraries import FLOWFN, LANGGRAPH
 from benchmarks.trials import (
     LongRun,
     Use,
     answers,
+    append_bytes,
+    append_cpu,
     asked,
     awaited_in_memory,
     awaited_on_sqlite,
@@ -53,6 +55,8 @@ def all_works() -> Iterator[Work]:
     yield from _parked_threads()
     yield from _payloads()
     yield from _cache_hits()
+    yield from _graphs()
+    yield from _appends()
     yield from _imports()
 
 
@@ -279,6 +283,63 @@ def _cache_hits() -> Iterator[Work]:
             bare_hit,
             faster=faster,
         )
+
+
+def _graphs() -> Iterator[Work]:
+    few, many = Sizes(50, 1_000, 1_000), Sizes(250, 5_000, 5_000)
+    for medium, on in MEDIA:
+        yield Work(
+            f"super-step of a loop of two nodes, {{n}}, {medium}",
+            few,
+            on(FLOWFN, graphs.loop),
+            on(LANGGRAPH, graphs.loop),
+            faster=10,
+        )
+    yield _on_disk("super-step of a loop of two nodes, {n}, bytes on disk", few, graphs.loop)
+    for medium, on in MEDIA:
+        yield Work(
+            f"loop of {{n}} super-steps, {medium}; bare: at a fifth",
+            many,
+            on(FLOWFN, graphs.loop),
+            bare=on(FLOWFN, graphs.loop, few),
+            of_bare=STRAIGHT,
+        )
+    for medium, on in MEDIA:
+        yield Work(f"{{n}} Sends, {medium}", many, on(FLOWFN, graphs.sends), on(LANGGRAPH, graphs.sends))
+        yield Work(
+            f"{{n}} Sends, {medium}; bare: flowfn's at a fifth",
+            many,
+            on(FLOWFN, graphs.sends),
+            bare=on(FLOWFN, graphs.sends, few),
+            of_bare=STRAIGHT,
+        )
+    yield _on_disk("{n} Sends, bytes on disk", many, graphs.sends)
+
+
+def _appends() -> Iterator[Work]:
+    sizes = Sizes(200, 100_000, 100_000)
+    for medium, _ in MEDIA:
+        yield Work(
+            f"append to a list of {{n}}, {medium}; bare: to an empty one",
+            sizes,
+            append_cpu(FLOWFN, medium),
+            append_cpu(LANGGRAPH, medium),
+            append_cpu(FLOWFN, medium, is_filled=False),
+            of_bare=5,
+            measure=reported,
+        )
+    yield Work(
+        "append to a list of {n}, bytes; bare: to an empty one",
+        sizes,
+        append_bytes(FLOWFN),
+        append_bytes(LANGGRAPH),
+        append_bytes(FLOWFN, is_filled=False),
+        of_bare=STRAIGHT,
+        measure=reported,
+        unit="B",
+        once=True,
+    )
+    yield _on_disk("list that grows to {n}, an item a super-step, bytes", Sizes(50, 1_000, 1_000), graphs.grows)
 
 
 def _imports() -> Iterator[Work]:

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bare, flows
+from benchmarks import bare, flows, graphs
 from benchmarks.__main__ import main
 from benchmarks.harness import Entrant, Result, Sizes, Trials, Work, cpu, cpu_of_all, head, line, reported, run
 from benchmarks.libraries import FLOWFN, LANGGRAPH, Library
 from benchmarks.trials import (
+    APPENDS,
     LongRun,
     answers,
+    append_bytes,
+    append_cpu,
     asked,
     awaited_on_sqlite,
     bytes_on_sqlite,
     each,
+    filled,
     fresh,
     in_memory,
     on_sqlite,
@@ -107,6 +111,9 @@ def test_a_line_says_at_how_many_langgraph_was_measured() -> None:
         (flows.in_turn, 3),
         (flows.fan_out, 6),
         (flows.returns([1, 2]), 6),
+        (graphs.loop, 0),
+        (graphs.sends, 6),
+        (graphs.grows, ["item 3", "item 2", "item 1"]),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -134,6 +141,11 @@ def test_every_way_to_run_a_flow_can_be_measured_again_and_again(library: Librar
         lambda: on_sqlite(library, flows.asks, use=asked),
         lambda: answers(library),
         lambda: questions(library),
+        lambda: in_memory(library, graphs.loop),
+        lambda: on_sqlite(library, graphs.sends),
+        lambda: append_cpu(library, "memory"),
+        lambda: append_cpu(library, "SQLite", is_filled=False),
+        lambda: append_bytes(library),
     ]
     for entrant in entrants:
         assert run(Work("w", TINY, entrant()), "quick", rounds=2).failed == ""
@@ -143,6 +155,29 @@ def test_bytes_on_disk_are_those_that_the_calls_added() -> None:
     work = Work("w", Sizes(300, 0, 0), bytes_on_sqlite(FLOWFN, flows.in_turn), bare=bare.commit_bytes(), once=True)
     medians = run(replace(work, measure=reported), "quick", rounds=1).medians
     assert all(0 < number < 2_000 for number in medians.values())
+
+
+@pytest.mark.parametrize("library", [LANGGRAPH, FLOWFN], ids=["langgraph", "flowfn"])
+def test_a_unit_of_a_loop_is_a_super_step(library: Library) -> None:
+    saver, config = library.memory(), fresh()
+    loop = graphs.loop(library, saver)
+
+    loop.invoke(5, config)
+
+    assert [state.metadata["step"] for state in loop.graph.get_state_history(config)] == [5, 4, 3, 2, 1, 0, -1]
+
+
+@pytest.mark.parametrize("library", [LANGGRAPH, FLOWFN], ids=["langgraph", "flowfn"])
+def test_what_appends_sees_a_list_that_was_filled_off_the_clock(library: Library) -> None:
+    append = filled(library, library.memory(), 1_000)
+    assert len(append()["items"]) == 1_000 + 1 + APPENDS
+
+
+def test_a_super_step_that_appends_reports_its_own_cost() -> None:
+    work = Work("w", Sizes(300, 0, 0), append_cpu(FLOWFN, "memory"), append_bytes(FLOWFN), measure=reported)
+    medians = run(work, "quick", rounds=1).medians
+    assert 0 < medians["flowfn"] < 100_000
+    assert 0 < medians["langgraph"] < 20_000
 
 
 def test_a_long_run_reports_its_first_and_its_last_calls() -> None:
