@@ -87,7 +87,7 @@ def _execute(run: Run, calls: Sequence[Call], depth: int) -> None:
     """
     if run.stop is not None:
         return
-    here = next((call for call in calls if not call.callee.is_async and call.callee.timeout is None), None)
+    here = next(filter(_may_run_here, calls), None)
     for call in calls:
         if call is not here:
             _put(run, call)
@@ -102,7 +102,12 @@ def _execute(run: Run, calls: Sequence[Call], depth: int) -> None:
         run.crew.work_off(run, grace=GRACE)
         run.give_up(get_ident(), everything=True)
         _end_by(interrupt, here or calls[0])
-    _end_by_unseen(run, calls)
+    if run.crashed:
+        _end_by_unseen(run, calls)
+
+
+def _may_run_here(call: Call) -> bool:
+    return not call.callee.is_async and call.callee.timeout is None
 
 
 def _end_by(interrupt: BaseException | None, node: Call) -> None:

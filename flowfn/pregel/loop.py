@@ -119,26 +119,29 @@ class Loop:
             input: what `invoke` was given, `MISSING` for going on, or a `Command`.
         """
         yield from self._start(input)
-        self.run.previous = self.program.previous(self.channels)
+        program, run, terms = self.program, self.run, self.run.terms
+        run.previous = program.previous(self.channels)
+        stops_before = terms.interrupt_before or program.interrupt_before
+        stops_after = terms.interrupt_after or program.interrupt_after
         tasks = self._plan()
         while tasks:
-            if self._stops_at(self.run.terms.interrupt_before or self.program.interrupt_before, tasks):
+            if stops_before and self._stops_at(stops_before, tasks):
                 return (yield from self._break())
-            if self.run.terms.control is not None:
-                yield from self._drain(self.run.terms.control)
-            nodes = yield from self._nodes(tasks)
-            yield from self._execute(nodes)
-            if self.run.asked and not self._is_broken(nodes):
-                return (yield from self._wait(nodes))
-            if any(isinstance(node.error, AtBreakpoint) for node in nodes) and not self._is_broken(nodes):
-                return (yield from self._break())
-            yield from self._raise_if_broken(nodes)
-            before, tasks = tasks, (yield from self._update(nodes))
-            if self._stops_at(self.run.terms.interrupt_after or self.program.interrupt_after, before):
+            if terms.control is not None:
+                yield from self._drain(terms.control)
+            nodes = yield from self._execute(tasks)
+            if not self._went_well(nodes):
+                if run.asked and not self._is_broken(nodes):
+                    return (yield from self._wait(nodes))
+                if self._is_at_breakpoint(nodes):
+                    return (yield from self._break())
+                yield from self._raise_if_broken(nodes)
+            done, tasks = tasks, (yield from self._update(nodes))
+            if stops_after and self._stops_at(stops_after, done):
                 return (yield from self._break(is_over=not tasks))
-            if self.left < 1 and not self.program.is_function:
+            if self.left < 1 and not program.is_function:
                 yield from self._end("failed")
-                raise RecursionLimitError(self.run.terms.recursion_limit)
+                raise RecursionLimitError(terms.recursion_limit)
         return self._outcome()
 
     # --- the beginning
@@ -308,19 +311,8 @@ class Loop:
         if moved is not None:
             listeners = program.listeners.nodes
             among = {name for channel in moved if channel in listeners for name in listeners[channel]}
-        return due_tasks(program.nodes, self._view(), self.versions, self.seen, run=self.run.id, among=among)
-
-    def _nodes(self, tasks: Sequence[DueTask]) -> Generator[Effect, Any, list[NodeCall]]:
-        """The due tasks as calls; those that finished before a crash are done."""
-        run = self.run
-        run.checkpoint_id, run.view, run.step = self.checkpoint_id or "", self._view(), self.step + 1
-        if run.telling is not None:
-            run.telling.step = self.step + 1
-        try:
-            return [self._node(task) for task in tasks]
-        except Exception as error:  # the state does not fit the schema of a node
-            yield from self._end("failed", error)
-            raise
+        view = self.run.view = self._view()
+        return due_tasks(program.nodes, view, self.versions, self.seen, run=self.run.id, among=among)
 
     def _node(self, task: DueTask, failed: NodeCall | None = None) -> NodeCall:
         node = NodeCall(self.run, self.program.callee(task.name, self.run.crew.loop is not None), task)
@@ -328,33 +320,42 @@ class Loop:
         node.tried = self.run.journal.tried(node.key)[1]
         if task.id in self.pending:
             node.restore(self.pending[task.id])
+        if node.state == DONE:
             self.run.journal.restored.add(node.key)
-        if node.state != DONE:
+        else:
             is_sent, mapper = task.path[0] == PUSH, (task if failed is None else failed.task).node.mapper
             input = lent(task.input) if is_sent or task.node.handler is not None else task.input
             node.args, node.context = (input if mapper is None or is_sent else mapper(input),), copy_context()
         return node
 
-    def _execute(self, nodes: list[NodeCall]) -> Part:
-        """Run those of the nodes that are not done, then the handlers of those that have failed for good."""
+    def _execute(self, tasks: Sequence[DueTask]) -> Generator[Effect, Any, list[NodeCall]]:
+        """Run the tasks that did not finish before a crash, then the handlers of those that have failed for good.
+
+        Returns:
+            All of them as calls.
+        """
         run = self.run
-        left = [node for node in nodes if node.state != DONE]
-        run.several_nodes = len(left) > 1 or any(node.task.node.handler for node in left)
+        run.checkpoint_id, run.step = self.checkpoint_id or "", self.step + 1
+        try:
+            nodes = [self._node(task) for task in tasks]
+        except Exception as error:  # the state does not fit the schema of a node
+            yield from self._end("failed", error)
+            raise
         if run.telling is not None:
-            for node in nodes:
-                if node.stored_writes is not None:
-                    run.telling.node_done(node)
-        yield from self._run(left)
+            run.telling.going_on(self.step + 1, nodes)
+        left = [node for node in nodes if node.state != DONE]
+        run.several_nodes = len(left) > 1 or (bool(left) and left[0].task.node.handler is not None)
+        if left:
+            run.begin_nodes(left)
+            yield Execute(left)
         failed = [node for node in nodes if node.outcome == FAILURE and node.is_to_be_handled]
         if failed and run.stop is None:
             handlers = [self._handler(node) for node in failed]
             nodes += handlers
-            yield from self._run([node for node in handlers if node.state != DONE])
-
-    def _run(self, nodes: Sequence[NodeCall]) -> Part:
-        if nodes:
-            self.run.begin_nodes(nodes)
-            yield Execute(nodes)
+            left = [node for node in handlers if node.state != DONE]
+            run.begin_nodes(left)
+            yield Execute(left)
+        return nodes
 
     def _handler(self, failed: NodeCall) -> NodeCall:
         """The call of the handler of a node that has failed for good, which then counts as done."""
@@ -471,17 +472,24 @@ class Loop:
 
     # --- the ways to end before the end
 
+    def _went_well(self, nodes: Sequence[NodeCall]) -> bool:
+        """Whether every node has come to a value, and nothing else stops the run."""
+        run = self.run
+        return run.stop is None and not (run.failures or run.asked) and all(n.outcome == VALUE for n in nodes)
+
     def _is_broken(self, nodes: Sequence[NodeCall]) -> bool:
         return self.run.stop is not None or any(
             node.outcome in (FAILURE, CRASHED, CANCELLED) and not node.handled for node in nodes
         )
 
+    def _is_at_breakpoint(self, nodes: Sequence[NodeCall]) -> bool:
+        """Whether a program inside has stopped at one, and nothing else is amiss."""
+        return any(isinstance(node.error, AtBreakpoint) for node in nodes) and not self._is_broken(nodes)
+
     def _raise_if_broken(self, nodes: Sequence[NodeCall]) -> Part:
         """End the run when a node, or a task that nobody looked at, did not come to a value."""
         run = self.run
         nodes = [node for node in nodes if not node.handled]
-        if run.stop is None and not run.failures and all(n.outcome == VALUE for n in nodes):
-            return
         crashed = next((n.error for n in nodes if n.outcome == CRASHED), None)
         failed = next((n.error for n in nodes if n.outcome == FAILURE), None)
         stopped = [n.error for n in nodes if n.outcome == STOPPED]

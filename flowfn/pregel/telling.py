@@ -41,6 +41,13 @@ class Telling:
         self.pending: Mapping[str, Sequence[tuple[str, Any]]] = {}
         self._members: dict[int, list[str]] = {}
 
+    def going_on(self, step: int, nodes: Sequence[NodeCall]) -> None:
+        """A super-step begins, in which some nodes may be known to have finished."""
+        self.step = step
+        for node in nodes:
+            if node.stored_writes is not None:
+                self.node_done(node)
+
     def begun(self, call: Call) -> None:
         """A call begins."""
         if isinstance(call, NodeCall):

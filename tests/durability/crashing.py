@@ -160,7 +160,9 @@ def labels_in(saves, serde):
         if isinstance(save, SaveCall):
             labels.append((save.row.name.rpartition(":")[2].rpartition(".")[2], save.row.arguments))
         if isinstance(save, SaveWrites):
-            value = serde.loads(save.writes[0][1])
+            channel, value, *_ = serde.loads(save.writes[0][1])  # the first of its writes, all in one
+            if channel == "__error__":
+                continue
             name, argument = value[-1] if isinstance(value[-1], list) else value
             labels.append((name, repr(argument)))
     return labels
