@@ -237,7 +237,7 @@ class Memory(NamedTuple):
             asked for; None when there is none. With its pending writes of nodes.
         run: the run that checkpoint belongs to, None when it was not made by a run.
         calls: that run's calls in the order stored.
-        questions: that run's questions, answered ones too, in the order asked; abandoned ones are left out.
+        questions: that run's questions in whatever state, in the order asked.
     """
 
     thread: ThreadRow | None

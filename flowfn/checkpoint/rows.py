@@ -108,7 +108,7 @@ class StoredWrite(NamedTuple):
 
 
 class RunMemory(NamedTuple):
-    """A run with its calls, in the order stored, and its questions, in the order asked, without abandoned ones."""
+    """A run with its calls, in the order stored, and its questions, in the order asked."""
 
     row: RunRow
     calls: Sequence[CallRow]
@@ -328,7 +328,7 @@ def _call_writes(
         task = task_id(run, question.caller)
         if question.answer is not None:
             yield task, RESUME, [answer(question, place.thread, serde)]
-        else:
+        elif question.state == "open":
             yield task, INTERRUPT, [interrupt_of(question, place.thread, serde)]
 
 

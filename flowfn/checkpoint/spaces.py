@@ -113,8 +113,7 @@ class KeptThread:
 
     def run_of(self, space: Space, run: str) -> RunMemory:
         asked = [self.questions[id] for id in space.asked.get(run, ())]
-        standing = [question for question in asked if question.state != "abandoned"]
-        return RunMemory(space.runs[run], in_order(space.calls[run]), standing)
+        return RunMemory(space.runs[run], in_order(space.calls[run]), asked)
 
     def copy(self, name: str) -> KeptThread:
         """The same under another name; rows are values, so both may hold them."""

@@ -227,8 +227,9 @@ class SqliteSaver(RowSaver):
             return None
         calls = yield Query(tables.CALLS, tables.range_of(rows[0][0]))
         asked = yield Query(tables.QUESTIONS_OF_RUN, (thread, run, place.ns))
-        questions = [question for question in map(QuestionRow._make, asked) if question.state != "abandoned"]
-        return RunMemory(tables.run_row(rows[0][1:]), list(map(CallRow._make, calls)), questions)
+        return RunMemory(
+            tables.run_row(rows[0][1:]), list(map(CallRow._make, calls)), list(map(QuestionRow._make, asked))
+        )
 
     def _runs(self, place: Place, limit: int) -> Op[list[RunRow]]:
         rows = yield Query(tables.RUNS, (tables.key_of(place.thread), place.ns, limit))

@@ -173,7 +173,7 @@ class Run:
         found, row = memory.checkpoint, memory.run
         self.id, self.attempt = id, attempt
         self.code_before = row.code if row else {}
-        calls, questions = memory.calls, memory.questions
+        calls, questions = memory.calls, [asked for asked in memory.questions if asked.state != "abandoned"]
         if not self.program.is_function and found is not None:
             after = found.metadata.get("step", -1)
             calls = [call for call in calls if call.step > after]

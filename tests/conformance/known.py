@@ -56,9 +56,6 @@ KNOWN = {
         "test_a_command_is_the_first_input_of_a_thread[update]",
         "test_a_command_is_the_first_input_of_a_thread[goto-and-update]",
     ],
-    "a question that a new input has put aside is no question of the thread any more": [
-        "test_a_new_input_drops_an_open_question",
-    ],
     "an error that a handler raises is its own, also the one it was given": [
         "test_a_handler_takes_the_place_of_a_failed_node[raise_same]",
     ],
