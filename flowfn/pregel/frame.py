@@ -120,7 +120,7 @@ class CallFrame(Frame):
         while call.frame is not None:
             call = call.frame.of
         if isinstance(call, NodeCall):
-            call.asked = (*call.asked, question)
+            call.asked = (*[asked for asked in call.asked if asked.id != question.id], question)
 
     def emit_message(self, message: Any, metadata: dict[str, Any]) -> None:
         telling = self.run.telling
@@ -211,6 +211,9 @@ class CallFrame(Frame):
                 return around.ask(value, key, response_schema)
             except FlowStop as stop:
                 self.stop = stop
+                if isinstance(stop, Asked):
+                    with self.run.crew.lock:
+                        self.note_asked(around.run.asked[stop.question])
                 raise
         allowed = None if response_schema is None else json.dumps(schema_of(response_schema), sort_keys=True)
         base = question_base(self.spot.path, value, key, allowed, self.run.secret)

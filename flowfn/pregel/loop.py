@@ -553,7 +553,8 @@ class Loop:
                 for question in asked:
                     run.parent.note_asked(question)
         self.row = self._row("waiting")
-        yield from self._store([SaveRun(run.place, self.row)], "that the run waits")
+        if run.saver is not None:
+            yield from self._store([SaveRun(run.place, self.row)], "that the run waits")
         if run.parent is None:
             for question in asked:
                 row: QuestionRow | None = yield OneQuestion(run.place.thread, question.id)

@@ -205,6 +205,7 @@ def history(
     inner = {"thread_id": place.thread, "checkpoint_ns": place.ns}
     listing = {"filter": filter, "before": before, "limit": limit}
     found: list[CheckpointTuple] = yield Need("list", ({"configurable": inner},), listing)
+    inside = yield from _open_inside(place)  # all of them stand at the newest checkpoint
     memories: dict[str, Memory] = {}
     results: dict[str | None, Any] = {}
     shown = []
@@ -215,7 +216,8 @@ def history(
         if base not in memories:
             memories[base] = yield Need("load", (place, base))
         memory = memories[base]
-        shown.append(_snapshot(program, place, one, memory, memory.questions, serde, result=results.get(run)))
+        questions = [*memory.questions, *(inside if one is found[0] else ())]
+        shown.append(_snapshot(program, place, one, memory, questions, serde, result=results.get(run)))
     return shown
 
 
