@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from flowfn.cache import Cache, open_cache
+from flowfn.cache import Cache
 from flowfn.channels import (
     Channel,
     EphemeralValue,
@@ -56,18 +56,15 @@ class CompiledStateGraph(Pregel):
         self.builder = builder
         self._specs = specs
         self._steps = self._new_steps()
-        state = list(builder.fields(builder.output_schema).channels)
-        output = ROOT if state == [ROOT] else state
-        shown = list(builder.channels)
         super().__init__(
             nodes={START: self._start(), **{name: self._node(name, spec) for name, spec in specs.items()}},
             channels=self._new_channels(),
             input_channels=START,
-            output_channels=output,
-            stream_channels=ROOT if shown == [ROOT] else shown,
+            output_channels=_one_or_several(builder.fields(builder.output_schema).channels),
+            stream_channels=_one_or_several(builder.channels),
             stream_mode="updates",
             checkpointer=checkpointer,
-            cache=None if cache is None else open_cache(cache),
+            cache=cache,
             store=store,
             context_schema=builder.context_schema,
             interrupt_before_nodes=interrupt_before,
@@ -103,11 +100,7 @@ class CompiledStateGraph(Pregel):
 
     def _new_channels(self) -> dict[str, Channel[Any, Any, Any]]:
         builder = self.builder
-        channels: dict[str, Channel[Any, Any, Any]] = {}
-        for name, channel in builder.channels.items():
-            channels[name] = channel.copy()
-        channels[START] = EphemeralValue(builder.input_schema)
-        channels[TASKS] = Topic(Send)
+        channels = {**builder.channels, START: EphemeralValue(builder.input_schema), TASKS: Topic(Send)}
         for name, spec in self._specs.items():
             channels[branch_to(name)] = LastValueAfterFinish(Any) if spec.defer else EphemeralValue(Any, guard=False)
         for sources, end in builder.waiting_edges:
@@ -122,12 +115,12 @@ class CompiledStateGraph(Pregel):
 
     def _node(self, name: str, spec: NodeSpec) -> Node:
         step = self._steps[name]
-        keys = self.builder.fields(spec.input_schema).keys
+        keys = _one_or_several(self.builder.fields(spec.input_schema).keys)
         joins = [join_of(sources, end) for sources, end in self.builder.waiting_edges if end == name]
         return Node(
             name=name,
             triggers=(branch_to(name), *joins),
-            channels=ROOT if keys == [ROOT] else tuple(keys),
+            channels=keys if isinstance(keys, str) else tuple(keys),
             bound=step.bound,
             abound=step.abound,
             mapper=mapper_of(spec.input_schema),
@@ -204,6 +197,12 @@ class CompiledStateGraph(Pregel):
                 f"{', '.join(map(repr, sorted(self._steps[START].keys)))}."
             ) from None
         return [(START, lent(input))]
+
+
+def _one_or_several(keys: Iterable[str]) -> str | list[str]:
+    """The keys of a state; of one that is a single value its channel alone."""
+    names = list(keys)
+    return ROOT if names == [ROOT] else names
 
 
 def _prepare_of(channel: Channel[Any, Any, Any]) -> Any:

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Collection, Generator, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from flowfn.channels.lending import lent
@@ -316,6 +316,8 @@ class Loop:
 
     def _node(self, task: DueTask, failed: NodeCall | None = None) -> NodeCall:
         node = NodeCall(self.run, self.program.callee(task.name, self.run.crew.loop is not None), task)
+        if task.timeout is not None:
+            node.callee = replace(node.callee, timeout=task.timeout)
         node.attempt, node.shares = self.row.attempt, bool(node.callee.retry)
         node.tried = self.run.journal.tried(node.key)[1]
         if task.id in self.pending:

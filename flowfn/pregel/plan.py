@@ -15,7 +15,7 @@ from flowfn.channels import Channel
 from flowfn.checkpoint.records import task_id
 from flowfn.errors import UnknownNodeError
 from flowfn.pregel.node import Node
-from flowfn.types import MISSING, Send
+from flowfn.types import MISSING, Send, TimeoutPolicy
 
 Channels: TypeAlias = Mapping[str, Channel[Any, Any, Any]]
 Nodes: TypeAlias = Mapping[str, Node]
@@ -76,6 +76,7 @@ class DueTask(NamedTuple):
         node: what runs.
         input: what it reads, as it stood before the super-step.
         triggers: the channels whose versions it has seen once it is done.
+        timeout: of a `Send` that has one: how long it may take, instead of what its node says.
     """
 
     key: bytes
@@ -85,6 +86,7 @@ class DueTask(NamedTuple):
     node: Node
     input: Any
     triggers: tuple[str, ...]
+    timeout: TimeoutPolicy | None = None
 
 
 def due_tasks(
@@ -114,10 +116,12 @@ def due_tasks(
         return DueTask(key, task_id(run, key), name, path, nodes[name], value, triggers)
 
     channels = view.channels
-    tasks = []
+    tasks: list[DueTask] = []
     if TASKS in channels:
         version = versions.get(TASKS, 0)
-        tasks = [due(send.node, (PUSH, at, False), version, send.arg, (PUSH,)) for at, send in _sends(channels, nodes)]
+        for at, send in _sends(channels, nodes):
+            task = due(send.node, (PUSH, at, False), version, send.arg, (PUSH,))
+            tasks.append(task if send.timeout is None else task._replace(timeout=TimeoutPolicy.coerce(send.timeout)))
     candidates = nodes if among is None else among
     names = [name for name in candidates if is_due(nodes[name], channels, versions, seen.get(name, NOTHING))]
     if len(names) > 1:

@@ -1,0 +1,36 @@
+"""What a `Send` says of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from flowfn import START, Send, StateGraph
+from flowfn.errors import TaskTimeoutError
+
+
+class State(TypedDict):
+    out: Annotated[list[Any], operator.add]
+
+
+def test_a_time_out_of_its_own() -> None:
+    async def wait(seconds: float) -> dict[str, Any]:
+        await asyncio.sleep(seconds)
+        return {"out": [seconds]}
+
+    def app(*sends: Send) -> Any:
+        graph = StateGraph(State).add_node("wait", wait, timeout=30)
+        return graph.add_conditional_edges(START, lambda state: list(sends), ["wait"]).compile()
+
+    assert app(Send("wait", 0.0), Send("wait", 0.01, timeout=30)).invoke({"out": []}) == {"out": [0.0, 0.01]}
+    with pytest.raises(TaskTimeoutError, match="`wait`"):
+        app(Send("wait", 0.0), Send("wait", 20, timeout=0.05)).invoke({"out": []})
+
+
+def test_thousands_of_them_keep_their_order() -> None:
+    graph = StateGraph(State).add_node("work", lambda n: {"out": [n * n]})
+    graph.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(3000)], ["work"])
+    assert graph.compile().invoke({"out": []})["out"] == [n * n for n in range(3000)]
