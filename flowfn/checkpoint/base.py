@@ -199,6 +199,10 @@ class Saver(ABC):
         """Open questions, oldest first, of one thread or of all: (thread, question)."""
 
     @abstractmethod
+    def asked(self, thread: str) -> list[QuestionRow]:
+        """Every question of a thread, of all its namespaces and in whatever state, in the order asked."""
+
+    @abstractmethod
     def threads(self, status: Status | None = None, *, flow: str | None = None, limit: int = 1000) -> list[ThreadRow]:
         """Threads, the most recently changed first."""
 
@@ -317,6 +321,8 @@ class Saver(ABC):
     ) -> None: ...
     @abstractmethod
     async def aquestions(self, thread: str | None = None, *, limit: int = 1000) -> list[tuple[str, QuestionRow]]: ...
+    @abstractmethod
+    async def aasked(self, thread: str) -> list[QuestionRow]: ...
     @abstractmethod
     async def athreads(
         self, status: Status | None = None, *, flow: str | None = None, limit: int = 1000

@@ -141,6 +141,8 @@ class Medium(Saver):
 
     @abstractmethod
     def _open(self, thread: str | None, limit: int) -> Op[list[tuple[str, QuestionRow]]]: ...
+    @abstractmethod
+    def _asked(self, thread: str) -> Op[list[QuestionRow]]: ...
 
     # --- what the medium writes
 

@@ -211,6 +211,11 @@ class InMemorySaver(RowSaver):
         return None if found is None else found.questions.get(id)
 
     @_operation
+    def _asked(self, thread: str) -> list[QuestionRow]:
+        found = self._kept.get(thread)
+        return [] if found is None else list(found.questions.values())
+
+    @_operation
     def _open(self, thread: str | None, limit: int) -> list[tuple[str, QuestionRow]]:
         threads = self._kept if thread is None else {thread: self._kept.get(thread, KeptThread())}
         rows = ((name, kept.questions[id]) for name, kept in threads.items() for id in kept.open)

@@ -189,6 +189,9 @@ class RowSaver(Listing, Tidying):
     def questions(self, thread: str | None = None, *, limit: int = 1000) -> list[tuple[str, QuestionRow]]:
         return self._do(self._open(None if thread is None else thread_name(thread), limit))
 
+    def asked(self, thread: str) -> list[QuestionRow]:
+        return self._do(self._asked(thread_name(thread)))
+
     def threads(self, status: Status | None = None, *, flow: str | None = None, limit: int = 1000) -> list[ThreadRow]:
         return self._do(self._standing(status, flow, limit))
 
@@ -245,6 +248,9 @@ class RowSaver(Listing, Tidying):
 
     async def aquestions(self, thread: str | None = None, *, limit: int = 1000) -> list[tuple[str, QuestionRow]]:
         return await self._ado(self._open(None if thread is None else thread_name(thread), limit))
+
+    async def aasked(self, thread: str) -> list[QuestionRow]:
+        return await self._ado(self._asked(thread_name(thread)))
 
     async def athreads(
         self, status: Status | None = None, *, flow: str | None = None, limit: int = 1000

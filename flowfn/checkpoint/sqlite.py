@@ -244,6 +244,10 @@ class SqliteSaver(RowSaver):
         rows = yield Query(tables.QUESTION, (tables.key_of(thread), id))
         return QuestionRow._make(rows[0]) if rows else None
 
+    def _asked(self, thread: str) -> Op[list[QuestionRow]]:
+        rows = yield Query(tables.QUESTIONS_OF_THREAD, (tables.key_of(thread),))
+        return list(map(QuestionRow._make, rows))
+
     def _open(self, thread: str | None, limit: int) -> Op[list[tuple[str, QuestionRow]]]:
         rows = (
             yield Query(tables.OPEN, (limit,))

@@ -194,6 +194,7 @@ FORGET_WRITES = "DELETE FROM writes WHERE thread = ? AND ns = ? AND checkpoint =
 
 QUESTION = f"SELECT {_read(QUESTION_COLUMNS)} FROM questions WHERE thread = ? AND id = ?"
 QUESTIONS_OF_RUN = QUESTION.replace("id = ?", "run = ? AND ns = ? ORDER BY seq")
+QUESTIONS_OF_THREAD = QUESTION.replace("AND id = ?", "ORDER BY seq")
 OPEN = f"SELECT thread, {_read(OPEN_COLUMNS)} FROM questions WHERE state = 'open' ORDER BY asked, seq LIMIT ?"
 OPEN_OF_THREAD = OPEN.replace("ORDER BY", "AND thread = ? ORDER BY")
 SAVE_QUESTION = f"""INSERT OR IGNORE INTO questions (thread, {QUESTION_COLUMNS}) VALUES ({", ".join("?" * 18)})"""

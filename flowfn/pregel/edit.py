@@ -239,9 +239,8 @@ def fork(
         program, place, at, branched(memory, newest), _is_over(program, place, memory), at == newest_checkpoint(newest)
     )
     marks = {**terms.marks, "step": there.step + 1, "parents": {}}
-    has_questions = any(question.state == "open" for question in newest.questions)
     serde = program.saver("`fork`").serde
-    saves = fork_saves(program, serde, there, marks, has_questions, results or {}, answers or {})
+    saves = fork_saves(program, serde, there, marks, results or {}, answers or {})
     yield Need("save", ([_free(program, place, newest), *saves],))
     branch: Memory = yield Need("load", (place,))
     return config_of(place, newest_checkpoint(branch))

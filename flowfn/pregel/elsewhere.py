@@ -141,7 +141,7 @@ def _is_over(frame: CallFrame, outcome: Outcome) -> bool:
     for base in outcome.used:
         questions.use(run, frame, base)
     for base, value, key, schema in outcome.questions:
-        questions.ask(run, frame, base, PLAIN.loads(value), key, None, schema)
+        questions.ask(frame, base, PLAIN.loads(value), key, None, schema)
     return outcome.kind != "asked"
 
 

@@ -126,7 +126,8 @@ class Entry:
         self._other_ns = "" if is_node else f"{ns}|{digest(around.id.encode(), key).hex()}"
         if self.program.checkpointer is True:
             names = [part.partition(":")[0] for part in ns.split("|")]
-            ns, self._other_ns = "|".join(names if is_node else [*names, self.program.name]), ""
+            is_first = node is not None and node.task.node.program is self.program
+            ns, self._other_ns = "|".join(names if is_first else [*names, self.program.name]), ""
         said = parent.of.outermost_node.metadata
         self.terms = self._inner_terms.nested(around.thread, ns, around.terms, said)
 

@@ -163,7 +163,6 @@ def fork_saves(
     serde: Serializer,
     past: Past,
     metadata: Mapping[str, Any],
-    has_questions: bool,
     results: Mapping[str, Any],
     answers: Mapping[str, Any],
 ) -> list[Save]:
@@ -171,7 +170,6 @@ def fork_saves(
 
     Args:
         metadata: of the checkpoint that begins it, but for the run's id.
-        has_questions: whether questions of the thread may be open, which leave the inbox.
         results: task id, or name where it is the only one, → value in the place of the recorded outcome.
         answers: question id → answer in the place of the recorded one.
     Raises:
@@ -200,7 +198,7 @@ def fork_saves(
         error=None,
     )
     marks: CheckpointMetadata = {**metadata, "source": "fork", "run": id}  # type: ignore[typeddict-item]
-    saves: list[Save] = [AbandonQuestions(place)] if has_questions else []
+    saves: list[Save] = [AbandonQuestions(place)]
     saves += [SaveCheckpoint(place, new, marks, past.at, {}), SaveRun(place, row)]
     if memory.run is not None:
         dropped = _given_them(past.calls, {call.key for call in replaced})

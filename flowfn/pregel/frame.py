@@ -205,22 +205,14 @@ class CallFrame(Frame):
 
     def ask(self, value: Any, key: str | None, response_schema: Any) -> tuple[Any, str | None, str | None]:
         self.check("`interrupt` was called", acts=True)
-        around = self.run.parent
-        if self.run.saver is None and around is not None:  # nothing of this run is kept: the one around it asks
-            try:
-                return around.ask(value, key, response_schema)
-            except FlowStop as stop:
-                self.stop = stop
-                if isinstance(stop, Asked):
-                    with self.run.crew.lock:
-                        self.note_asked(around.run.asked[stop.question])
-                raise
         allowed = None if response_schema is None else json.dumps(schema_of(response_schema), sort_keys=True)
         base = question_base(self.spot.path, value, key, allowed, self.run.secret)
         occurrence = self._occurrence(base, "interrupt", (), may_mix=False)
         if occurrence:
             base = digest(base, b"%d" % occurrence)
-        return questions.ask(self.run, self, base, value, key, response_schema, allowed)
+        if self.run.saver is None:  # the run around it keeps the question, beside those of other calls
+            base = digest(base, self.run.called_by)
+        return questions.ask(self, base, value, key, response_schema, allowed)
 
     def write(self, chunk: Any) -> None:
         self.check("The stream was written to")

@@ -94,6 +94,7 @@ class Loop:
         checkpoint_id: the newest stored checkpoint.
         metadata: of that checkpoint.
         forgets: whether a new run starts as on a new thread.
+        given: what commands have written to the state that no checkpoint holds.
         pending: node task id → its writes, of nodes that finished before a crash.
         left: how many super-steps the recursion limit still allows, an input and what comes after the last counted.
     """
@@ -110,6 +111,7 @@ class Loop:
         self.parent_id: str | None = None
         self.metadata: CheckpointMetadata = {}
         self.pending: dict[str, list[tuple[str, Any]]] = {}
+        self.given: list[tuple[str, Any]] = []
         self.row = RunRow("", self.program.name, 1, 0.0, "running")
 
     def super_steps(self, input: Any) -> Steps:
@@ -220,6 +222,9 @@ class Loop:
         self.pending = {}
         for task, channel, value in found.pending_writes or ():
             self.pending.setdefault(task, []).append((channel, value))
+        self.given = self.pending.pop(COMMAND, [])
+        if self.given:
+            self._apply([DoneTask(INPUT, (), (), self.given)])
 
     def _go_on(self, memory: Memory, writes: Sequence[tuple[str, Any]] = ()) -> Part:
         """Go on with the newest run, or find that it has finished.
@@ -230,9 +235,9 @@ class Loop:
         self.restore(memory)
         row, run = memory.run, self.run
         run.depends = any(question.state == "answered" for question in memory.questions)
-        given = [*self.pending.pop(COMMAND, ()), *writes]
-        if given:
-            self._apply([DoneTask(INPUT, (), (), given)])
+        given = [*self.given, *writes]
+        if writes:
+            self._apply([DoneTask(INPUT, (), (), writes)])
         run.id = row.id if row is not None else ""
         if row is None or not self._plan():
             if writes:
@@ -254,7 +259,8 @@ class Loop:
     def _command_save(self, given: Sequence[tuple[str, Any]]) -> Save:
         """The save of what a command has written to the state, until a checkpoint holds it."""
         assert self.checkpoint_id is not None
-        return self.run.writes_save(self.checkpoint_id, COMMAND, "", "What the command writes", given)
+        kept = self.run.tracked(given)
+        return self.run.writes_save(self.checkpoint_id, COMMAND, "", "What the command writes", kept)
 
     def _begin_run(self, input: Any, memory: Memory) -> Part:
         """Start a new run with this input."""
@@ -570,7 +576,7 @@ class Loop:
         done = [node for node in nodes if node.outcome == VALUE and node.state == DONE]
         if done and not self.program.is_function:
             moved = self._apply([DoneTask(n.name, n.task.path, n.task.triggers, self.program.writes(n)) for n in done])
-            if self.program.shows(moved, run.shown):
+            if run.parent is None and self.program.shows(moved, run.shown):
                 self._tell_values()
         return Outcome(self.program.output(self.channels, self.run.shown), asked)
 
@@ -600,10 +606,12 @@ class Loop:
         run = self.run
         if run.telling is None:
             return
-        run.telling.last_error, run.telling.pending = error if self.program.is_function else None, self.pending
+        telling = run.telling
+        telling.is_going_on, telling.pending = True, self.pending
+        telling.last_error = error if self.program.is_function else None
         self._tell_values()
         self._tell_checkpoint()
-        run.telling.last_error, run.telling.pending, run.answered = None, {}, ()
+        telling.is_going_on, telling.pending, telling.last_error = False, {}, None
 
     def _tell_values(self) -> None:
         if self.run.telling is not None:

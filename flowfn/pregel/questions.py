@@ -12,7 +12,7 @@ from flowfn.checkpoint.records import DEPENDS, QuestionRow, Save, SaveQuestion, 
 from flowfn.checkpoint.rows import schema_of
 from flowfn.errors import AnswerRefusedError, Asked, NoSaverError, SaveStopped
 from flowfn.pregel import changed
-from flowfn.pregel.plan import DueTask, inner_ns
+from flowfn.pregel.plan import DueTask
 from flowfn.types import Interrupt
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ask(
-    run: Run, frame: CallFrame, base: bytes, value: Any, key: str | None, response_schema: Any, allowed: str | None
+    asking: CallFrame, base: bytes, value: Any, key: str | None, response_schema: Any, allowed: str | None
 ) -> tuple[Any, str | None, str | None]:
     """The answer to a question of this frame, who gave it, and their note; stops the frame when there is none.
 
@@ -29,6 +29,10 @@ def ask(
         base: names the question, see `QuestionRow`.
         allowed: the JSON schema of an answer, as text.
     """
+    frame = asking
+    while frame.run.saver is None and frame.run.parent is not None:
+        frame = frame.run.parent  # nothing of a run is kept: its questions are those of the one around it
+    run = frame.run
     if run.saver is None:
         raise NoSaverError("A question (`interrupt`)")
     with run.crew.lock:
@@ -38,7 +42,7 @@ def ask(
     elif row.state == "open":
         row = _look_again(run, row)
     if row.state != "answered":
-        _stop_at(run, frame, row, value)
+        _stop_at(asking, frame, row, value)
     return _use(run, frame, row, response_schema), row.by, row.note
 
 
@@ -123,14 +127,16 @@ def use(run: Run, frame: CallFrame, base: bytes) -> None:
     _store(run, frame, [UseAnswer(run.place, row.id, run.attempt)])
 
 
-def _stop_at(run: Run, frame: CallFrame, row: QuestionRow, value: Any) -> NoReturn:
-    question = Interrupt(value, row.id, response_schema=schema_of(row))
+def _stop_at(asking: CallFrame, frame: CallFrame, row: QuestionRow, value: Any) -> NoReturn:
+    run, question = frame.run, Interrupt(value, row.id, response_schema=schema_of(row))
     with run.crew.lock:
         frame.note_asked(question)
+        if asking is not frame:
+            asking.note_asked(question)
     if run.stage is not None:
         run.stage.asked(question, frame)
-    frame.stop = Asked(row.id)
-    raise frame.stop
+    asking.stop = Asked(row.id)
+    raise asking.stop
 
 
 def questions_of(
@@ -145,12 +151,25 @@ def questions_of(
     asked: dict[str, list[QuestionRow]] = {task.id: [] for task in due}
     unfinished = [task for task in due if task.id not in finished] or due
     for question in questions:
-        mine = [task for task in due if question.caller == task.key or _is_inside(question.ns, ns, task)]
-        for task in (mine or unfinished)[:1]:
+        mine = [task for task in due if question.caller == task.key or is_inside(question.ns, ns, task)]
+        for task in (mine or (unfinished if question.ns == ns else ()))[:1]:
             asked[task.id].append(question)
     return asked
 
 
-def _is_inside(inner: str, ns: str, task: DueTask) -> bool:
-    """Whether a namespace is that of a program which the task is, or which runs in it."""
-    return inner != ns and f"{inner}|".startswith(f"{inner_ns(ns, task)}|")
+def last_asked(questions: Sequence[QuestionRow]) -> list[QuestionRow]:
+    """Of each task that asked the last one."""
+    return list({(row.ns, row.caller): row for row in questions}.values())
+
+
+def is_inside(inner: str, ns: str, task: DueTask | None = None) -> bool:
+    """Whether a namespace is that of a program which runs in the program of `ns`, or in one task of it.
+
+    A program that remembers has a namespace of names alone, without the ids of the tasks around it.
+    """
+    parts = inner.split("|") if inner else []
+    around = [*(ns.split("|") if ns else ()), *([] if task is None else [f"{task.name}:{task.id}"])]
+    is_deeper = len(parts) >= len(around) if task is not None else len(parts) > len(around)
+    return is_deeper and all(
+        part in (whole, whole.partition(":")[0]) for part, whole in zip(parts, around, strict=False)
+    )

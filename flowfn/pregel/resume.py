@@ -48,7 +48,7 @@ def _answered(loop: Loop, memory: Memory, command: Command[Any]) -> Generator[Ef
     stored: dict[str, QuestionRow] = {}
     for id in answers:
         stored[id] = yield OneQuestion(thread, id)
-    loop.run.answered = tuple(stored.values())
+    loop.run.open_before = [stored.get(row.id, row) for _, row in rows]
     return memory._replace(questions=[stored.get(question.id, question) for question in memory.questions])
 
 
@@ -99,10 +99,9 @@ def from_the_past(loop: Loop, at: str, newest: Memory, input: Any) -> Part:
         if unknown:
             raise UnknownQuestionError(place.thread, unknown, [question.id for question in there.open_then])
     loop.step += 1
+    loop.left -= 1
     free = TakeLease(place._replace(fence=next_fence(newest)), loop.program.name, None)
-    yield Store(
-        [free, *fork_saves(loop.program, loop.run.serde, there, loop.marks(), bool(newest.questions), {}, answers)]
-    )
+    yield Store([free, *fork_saves(loop.program, loop.run.serde, there, loop.marks(), {}, answers)])
     yield from loop._go_on((yield Load(place)), writes)
 
 

@@ -32,6 +32,7 @@ from flowfn.checkpoint.records import (
 from flowfn.errors import (
     FlowStop,
     GraphDrained,
+    ParentCommand,
     Paused,
     SaveStopped,
     UnstorableError,
@@ -112,7 +113,7 @@ class Run:
         executor: where the tasks run that do not say, or None for threads.
         stage: where it runs under test, or None.
         stop: what stops every frame of the run, or None.
-        answered: questions, of nested flows too, to which answers have come with this attempt.
+        open_before: questions, of nested flows too, that were open when the answers of this attempt came.
         asked: its open questions of this attempt, those of nested flows too: id → question.
         failures: calls of this attempt that failed, whether now or on record.
         crashed: those that an interrupt ended.
@@ -133,7 +134,7 @@ class Run:
         self.program, self.terms, self.saver, self.crew, self.saving = program, terms, saver, crew, saving
         self.parent = parent
         self.serde = PLAIN if saver is None else saver.serde
-        self.secret = self.serde.digest_key
+        self.secret: bytes = self.serde.digest_key if saver is not None or parent is None else parent.run.secret
         fence: int | None = None if parent is None else parent.run.place.fence
         self.place: Place = Place(terms.thread or "", terms.ns, fence)
         self.owner = ""
@@ -143,7 +144,7 @@ class Run:
         self.id = ""
         self.attempt = 1
         self.journal = NO_JOURNAL
-        self.has_records = False
+        self.has_records: bool = False
         self.code: dict[str, str] = {}
         self.code_before: Mapping[str, str] = {}
         self.calls: dict[bytes, Call] = {}
@@ -153,7 +154,7 @@ class Run:
         self.executor: Where | None = None
         self.stop: FlowStop | None = None
         self.asked: dict[str, Interrupt] = {}
-        self.answered: Sequence[QuestionRow] = ()
+        self.open_before: Sequence[QuestionRow] = ()
         self.failures: list[Call] = []
         self.crashed: list[Call] = []
         self.shared: dict[bytes, Call] = {}
@@ -546,13 +547,13 @@ class Run:
 
     def _node_save(self, call: NodeCall) -> SaveWrites:
         """The save of what a node came to, beside the checkpoint it was due at."""
-        given = [(ERROR, call.error)] if call.outcome == FAILURE else self._tracked(self.program.writes(call))
+        given = [(ERROR, call.error)] if call.outcome == FAILURE else self.tracked(self.program.writes(call))
         if call.failed_before is not None and call.outcome == VALUE:
             given = [*(given or [(NO_WRITES, None)]), (ERROR, call.failed_before)]
         path = self.program.path_text(call)
         return self.writes_save(self.checkpoint_id, call.id, path, f"What node `{call.name}` wrote", given)
 
-    def _tracked(self, writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    def tracked(self, writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """The writes without those to channels that nothing is stored of."""
         channels = self.view.channels
         return [write for write in writes if not isinstance(channels.get(write[0]), UntrackedValue)]
@@ -568,6 +569,7 @@ class Run:
     def failure_saves(self) -> list[SaveWrites]:
         """The saves of what nodes have failed with, as texts; for people alone."""
         failed = [node for node in self.nodes if node.outcome == FAILURE and not node.is_to_be_handled]
+        failed = [node for node in failed if not isinstance(node.error, ParentCommand)]
         return [
             self.writes_save(
                 self.checkpoint_id, node.id, self.program.path_text(node), "", [(ERROR, self.serde.preview(node.error))]

@@ -18,7 +18,7 @@ from flowfn.pregel.course import Invoke
 from flowfn.pregel.effects import ALL
 from flowfn.pregel.fork import newest_checkpoint, stored_part
 from flowfn.pregel.plan import PUSH, DueTask, View, due_tasks, inner_address
-from flowfn.pregel.questions import questions_of
+from flowfn.pregel.questions import is_inside, last_asked, questions_of
 from flowfn.pregel.update import COMMAND, FOR_THE_LOOP, INPUT, NO_WRITES, DoneTask, apply_writes
 from flowfn.serde.base import Serializer
 from flowfn.types import MISSING, PregelTask, StateSnapshot
@@ -160,7 +160,7 @@ def state(program: Pregel, terms: Terms, subgraphs: bool = False) -> Reading[Sta
         if found is None:
             raise UnknownCheckpointError(place.thread, at)
         memory: Memory = yield Need("load", (place, found.metadata.get("run") or stored_part(at)))
-        questions = [*memory.questions, *(yield from _open_inside(place))]
+        questions = [*memory.questions, *(yield from _asked_inside(place))]
     else:
         memory = yield Need("load", (place,))
         if memory.checkpoint is None:
@@ -168,7 +168,7 @@ def state(program: Pregel, terms: Terms, subgraphs: bool = False) -> Reading[Sta
             return StateSnapshot({}, (), nowhere, None, None, None, (), ())
         found = yield Need("get_tuple", (config_of(place, newest_checkpoint(memory)),))
         assert found is not None
-        questions = yield from _open_inside(place, itself=True)
+        questions = yield from _open(place)
     shown = _snapshot(program, place, found, memory, questions, serde, is_now=is_now)
     if subgraphs:
         tasks = []
@@ -179,13 +179,16 @@ def state(program: Pregel, terms: Terms, subgraphs: bool = False) -> Reading[Sta
     return shown
 
 
-def _open_inside(place: Place, itself: bool = False) -> Reading[list[QuestionRow]]:
-    """The open questions of the programs inside one, and with `itself` of that too."""
+def _open(place: Place) -> Reading[list[QuestionRow]]:
+    """The open questions of a program and of those inside it."""
     rows: Sequence[tuple[str, QuestionRow]] = yield Need("questions", (place.thread,), {"limit": ALL})
-    within = f"{place.ns}|" if place.ns else ""
-    return [
-        row for _, row in rows if (row.ns.startswith(within) and row.ns != place.ns) or (itself and row.ns == place.ns)
-    ]
+    return [row for _, row in rows if row.ns == place.ns or is_inside(row.ns, place.ns)]
+
+
+def _asked_inside(place: Place) -> Reading[list[QuestionRow]]:
+    """All questions of the programs inside one."""
+    rows: Sequence[QuestionRow] = yield Need("asked", (place.thread,))
+    return [row for row in rows if is_inside(row.ns, place.ns)]
 
 
 def _inner_terms(terms: Terms, task: PregelTask) -> Terms:
@@ -205,7 +208,7 @@ def history(
     inner = {"thread_id": place.thread, "checkpoint_ns": place.ns}
     listing = {"filter": filter, "before": before, "limit": limit}
     found: list[CheckpointTuple] = yield Need("list", ({"configurable": inner},), listing)
-    inside = yield from _open_inside(place)  # all of them stand at the newest checkpoint
+    inside = yield from _asked_inside(place)
     memories: dict[str, Memory] = {}
     results: dict[str | None, Any] = {}
     shown = []
@@ -216,7 +219,8 @@ def history(
         if base not in memories:
             memories[base] = yield Need("load", (place, base))
         memory = memories[base]
-        questions = [*memory.questions, *(inside if one is found[0] else ())]
+        # A program that remembers has one namespace for all its calls: the newest checkpoint is that of its last.
+        questions = [*memory.questions, *[q for q in inside if one is found[0] or ":" in q.ns]]
         shown.append(_snapshot(program, place, one, memory, questions, serde, result=results.get(run)))
     return shown
 
@@ -250,7 +254,7 @@ def _snapshot(
     stands.apply_given()
     asked = questions_of(due, finished, place.ns, questions)
     if not (is_now or program.is_function):
-        asked = {id: [q for q in mine if q.state == "open"] or mine[-1:] for id, mine in asked.items()}
+        asked = {id: _asked_last(mine) for id, mine in asked.items()}
     error = memory.run.error if memory.run and program.is_function and due else None
     tasks = tuple(
         PregelTask(
@@ -284,6 +288,12 @@ def _snapshot(
         tasks,
         tuple(question for task in tasks for question in task.interrupts),
     )
+
+
+def _asked_last(questions: Sequence[QuestionRow]) -> list[QuestionRow]:
+    """Those that are open; if there are none, those with which the task stopped last."""
+    still_open = [row for row in questions if row.state == "open"]
+    return still_open or [row for row in last_asked(questions) if row.step == questions[-1].step]
 
 
 def _mapped(place: Place, config: dict[str, Any] | None, metadata: Mapping[str, Any]) -> Any:

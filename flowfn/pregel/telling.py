@@ -11,10 +11,11 @@ from flowfn.checkpoint.records import (
     call_checkpoint_id,
 )
 from flowfn.checkpoint.rows import interrupt_of
+from flowfn.errors import ParentCommand
 from flowfn.pregel.calls import ERROR, FAILURE, STOPPED, VALUE, Call, NodeCall
 from flowfn.pregel.messaging import Messaging
 from flowfn.pregel.plan import PUSH, DueTask, inner_address
-from flowfn.pregel.questions import questions_of
+from flowfn.pregel.questions import last_asked, questions_of
 from flowfn.stream import parts
 from flowfn.types import Interrupt
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = ("source", "step", "parents", "call_step", "calls")
-"""What a stream shows of a checkpoint's metadata."""
+"""What a stream shows of a new checkpoint's metadata; of one that a run goes on from it shows all that is stored."""
 
 
 class Telling:
@@ -37,6 +38,7 @@ class Telling:
         self.ns: tuple[str, ...] = tuple(run.place.ns.split("|")) if run.place.ns else ()
         self.step = -1
         self.due: Sequence[DueTask] = ()
+        self.is_going_on = False
         self.last_error: str | None = None
         self.pending: Mapping[str, Sequence[tuple[str, Any]]] = {}
         self._members: dict[int, list[str]] = {}
@@ -80,6 +82,8 @@ class Telling:
 
     def _ended(self, call: Call) -> None:
         if isinstance(call, NodeCall) and call.task.node.is_hidden:
+            return
+        if isinstance(call.error, ParentCommand):  # no failure: the node around it goes on with that
             return
         asked = [
             q for q in self.run.asked.values() if call.error is not None and getattr(call.error, "question", 0) == q.id
@@ -162,9 +166,14 @@ class Telling:
         """A checkpoint in the `checkpoints` shape."""
         self.due = due
         place = self.run.place
-        questions = [row for row in list(self.run.journal.questions.values()) if not row.used]
-        questions += [row for row in self.run.answered if row.ns != place.ns]
-        asked = questions_of(due, (), place.ns, questions)
+        is_function = self.run.program.is_function
+        questions = list(self.run.journal.questions.values()) if is_function or self.is_going_on else []
+        questions = [row for row in questions if not (is_function and row.used)]
+        if self.is_going_on:
+            questions += [row for row in self.run.outermost.open_before if row.ns != place.ns]
+        asked = questions_of(due, self.pending, place.ns, questions)
+        if not is_function:
+            asked = {id: last_asked(rows) for id, rows in asked.items()}
         tasks = []
         for task in due:
             told = {**self._left(task), "interrupts": self._questions(asked[task.id])}
@@ -172,7 +181,8 @@ class Telling:
                 del told["interrupts"]
             state = inner_address(place.thread, place.ns, task)
             tasks.append({"id": task.id, "name": task.name, **told, "state": state})
-        shown = {key: value for key, value in metadata.items() if key in SHOWN}
+        is_shown = ({*metadata} - {"run"} if self.is_going_on else {*SHOWN}).__contains__
+        shown = {key: value for key, value in metadata.items() if is_shown(key)}
         return parts.checkpoint(
             self._config(id),
             None if parent is None else self._config(parent),
@@ -188,7 +198,8 @@ class Telling:
         error = next((value for channel, value in writes if channel == ERROR), self.last_error)
         own = [write for write in writes if write[0] != ERROR]
         if own:
-            return {"result": self.run.program.shown_result(own)}
+            result = self.run.program.shown_result(own)
+            return {"result": result} if result else {}
         return {} if error is None else {"error": error if isinstance(error, str) else repr(error)}
 
     def _questions(self, rows: Sequence[QuestionRow]) -> tuple[dict[str, Any], ...]:
