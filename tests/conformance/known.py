@@ -36,7 +36,6 @@ KNOWN = {
     "an answer belongs to its question: an update of the thread, or of a graph in it, takes the question away": [
         "test_an_update_of_a_childs_state_is_seen_when_it_goes_on",
         "test_an_update_of_a_childs_state_may_answer_for_its_node",
-        "test_an_update_of_the_parent_may_stand_for_the_child",
         "test_an_answer_to_an_updated_thread",
     ],
     "what is no node is no target": [
