@@ -26,6 +26,25 @@ def test_open_questions_come_oldest_first_over_all_threads(saver):
     assert saver.questions("nobody") == []
 
 
+def test_all_questions_of_a_thread_come_in_the_order_asked(saver):
+    inner = PLACE._replace(ns="review:1")
+    start(saver)
+    start(saver, inner)
+    start(saver, Place("other"))
+    first, second, third = (question(asked=n, base=bytes([n]) * 16) for n in (1, 2, 3))
+    saver.save([SaveQuestion(PLACE, first)])
+    saver.save([SaveQuestion(inner, second._replace(ns=inner.ns)), SaveQuestion(PLACE, third)])
+    saver.save([SaveQuestion(Place("other"), question())])
+    saver.answer("t", {first.id: "yes"})
+
+    assert [(row.ns, row.id, row.state) for row in saver.asked("t")] == [
+        ("", first.id, "answered"),
+        (inner.ns, second.id, "open"),
+        ("", third.id, "open"),
+    ]
+    assert saver.asked("nobody") == []
+
+
 def test_an_answer_is_kept_with_who_gave_it(saver):
     start(saver)
     saver.save([SaveQuestion(PLACE, question())])
