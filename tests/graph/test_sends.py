@@ -8,7 +8,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from flowfn import START, Send, StateGraph
+from flowfn import START, Command, Send, StateGraph, interrupt
+from flowfn.checkpoint import InMemorySaver
 from flowfn.errors import TaskTimeoutError
 
 
@@ -34,3 +35,19 @@ def test_thousands_of_them_keep_their_order() -> None:
     graph = StateGraph(State).add_node("work", lambda n: {"out": [n * n]})
     graph.add_conditional_edges(START, lambda state: [Send("work", n) for n in range(3000)], ["work"])
     assert graph.compile().invoke({"out": []})["out"] == [n * n for n in range(3000)]
+
+
+def test_questions_of_parallel_nodes_in_a_graph_that_keeps_nothing_are_answered_by_their_ids() -> None:
+    inner = StateGraph(State).add_node("ask", lambda n: {"out": [interrupt(n)]})
+    inner.add_conditional_edges(START, lambda state: [Send("ask", n) for n in range(3)], ["ask"])
+    outer = StateGraph(State).add_node("inner", inner.compile(checkpointer=False)).add_edge(START, "inner")
+    app = outer.compile(checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+
+    first, *others = app.invoke({"out": []}, config)["__interrupt__"]
+    left = app.invoke(Command(resume={first.id: first.value + 10}), config)["__interrupt__"]
+    assert left == others
+    assert app.get_state(config).interrupts == tuple(others)
+
+    done = app.invoke(Command(resume={question.id: question.value + 10 for question in left}), config)
+    assert done == {"out": [10, 11, 12]}
