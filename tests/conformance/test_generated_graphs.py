@@ -140,6 +140,13 @@ def goes_up(target, **more):
     return within(Node("ba"), Node("bb", parent=target), **more)
 
 
+SHAPES = {
+    "a chain": lambda node, **more: chain(A, node, C, **more),
+    "a fan": lambda node, **more: fan(A, node, C, Node("d"), **more),
+    "a beginning": lambda node, **more: chain(node, C, Node("d"), **more),
+    "a loop": lambda node, **more: chain(A, node, C, branches=(Branch("c", ("a",), 6),), **more),
+    "an end": lambda node, **more: chain(A, C, node, **more),
+}
 KEPT = (None, True, False)
 CLEARED = ("log", "flare", "any", "topic")
 PLAIN_CHAIN = chain(A, B, C)
@@ -190,7 +197,14 @@ SMALL = {
     "an error that is tried again": (chain(A, fails("b", 1, retry=2), C), RUN),
     "an error that is handled": (chain(A, fails("b", handler=Handler()), C), RUN, RUN),
     "an error that is handled elsewhere": (chain(A, fails("b", handler=Handler("c")), C), RUN),
-    "an error that is handled by default": (chain(A, fails("b"), C, defaults=("handler",)), RUN),
+    **{
+        f"an error that is handled by default, in {name}": (shape(fails("b"), defaults=("handler",)), RUN)
+        for name, shape in SHAPES.items()
+    },
+    **{
+        f"a cache by default, in {name}": (shape(Node("b"), defaults=("cache",)), RUN, RUN)
+        for name, shape in SHAPES.items()
+    },
     "an error in a subgraph": (within(Node("ba"), fails("bb", 1)), RUN, GO),
     "a limit": (PLAIN_CHAIN, ("run", (), (("limit", 2),)), GO),
     "a limit in a subgraph": (chain(A, Node("b", graph=ENDLESS), C), RUN),
@@ -269,7 +283,7 @@ one answer|several answers at once|action command|recursion limit
 action update|action bulk|fork, then go on|fork, then update|fork, then run
 source input|source loop|source update|source fork
 """
-AT_LEAST = 15
+AT_LEAST = 20
 
 
 def executed():
