@@ -2,69 +2,40 @@
 
     python tests/durability/killing_graphs.py --rounds 200 --seed 7 [--durability async] [--shape sends] [--kills 6]
 
-A round takes one thread of one graph (`graph_shapes.py`) through as many processes as it needs. Each is killed by
-SIGKILL at a random moment of its life; then its log and its store are looked at. Exits with 1 when something was wrong,
-and tells the round to look at again: `--seed 7 --only 34`.
+A round (`rounds.py`) takes one thread of one graph (`graph_shapes.py`) through as many processes as it needs. Each is
+killed by SIGKILL at a random moment of its life; then its log and its store are looked at. Exits with 1 when something
+was wrong, and tells the round to look at again: `--seed 7 --only 34`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import faulthandler
 import json
-import os
 import random
 import secrets
 import shutil
-import signal
 import sqlite3
-import sys
-import tempfile
-import time
-import traceback
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+import lives
+import rounds
 from audit import RESULTS
 from crashing import CONFIG
 from graph_shapes import GRAPHS, Told, Writes, answers_in, end_of, entries_in
-from lives import SlowSaver
+from lives import DONE, WAITS, SlowSaver
 
 from flowfn import Command
 from flowfn.checkpoint import SqliteSaver
 
-PATIENCE = 20.0
-"""After so many seconds a life counts as hung."""
-
-DONE, WAITS, BROKEN, KILLED = 0, 3, 1, -signal.SIGKILL
-"""How a life ends: what its process exits with."""
-
 
 @dataclass(frozen=True)
-class Plan:
-    """What a round runs.
-
-    Attributes:
-        shape, how: the graph, and whether its nodes are functions or coroutines.
-        via: invoke or stream.
-        answers: who answers questions: the process itself by `Command`, or another one once it has ended (`outside`).
-        concurrency: `max_concurrency`.
-        pace, disk: how many seconds a body takes at most, and a transaction beside its own time.
-        durability: sync, async or exit.
-    """
-
-    shape: str
-    how: str
-    via: str
-    answers: str
-    concurrency: int | None
-    pace: float
-    disk: float
-    durability: str
+class Plan(lives.Plan):
+    """What a round runs: a graph. Nobody answers its questions while it runs."""
 
     def graph(self, see: Told, saver: Any) -> Any:
         make, _, _ = GRAPHS[self.shape]
@@ -90,29 +61,6 @@ def plan_of(chance: random.Random, durability: str, shape: str) -> Plan:
 
 
 # ---------------------------------------------------------------- one life
-
-
-def begun(plan: Plan, folder: Path, life: int) -> int:
-    """Start a process that lives one life; gives its id."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        _live(plan, folder, life)
-    return pid
-
-
-def _live(plan: Plan, folder: Path, life: int) -> NoReturn:
-    code = BROKEN
-    try:
-        with open(folder / "stderr", "a") as stderr:
-            os.dup2(stderr.fileno(), 2)
-        faulthandler.enable()
-        faulthandler.dump_traceback_later(PATIENCE - 1)
-        code = lived(plan, folder, life)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
 
 
 def lived(plan: Plan, folder: Path, life: int) -> int:
@@ -348,115 +296,18 @@ class Audit:
 # ---------------------------------------------------------------- one round
 
 
-class Round:
-    """One thread of one graph, taken through as many processes as it needs.
+class Round(rounds.Round):
+    """One thread of one graph."""
 
-    Args:
-        calm: the same without kills, once it has come to its end; None for a round without kills.
+    def new_audit(self, calm: Round | None) -> Audit:
+        return Audit(self.folder, self.plan, calm.audit.end if calm else None)
 
-    Attributes:
-        audit: of what its processes did.
-        seconds: how long they took.
-    """
+    def lived(self, life: int) -> int:
+        return lived(self.plan, self.folder, life)
 
-    def __init__(self, plan: Plan, folder: Path, chance: random.Random, calm: Round | None = None) -> None:
-        self.plan, self.folder, self._chance, self._calm = plan, folder, chance, calm
-        self.audit = Audit(folder, plan, calm.audit.end if calm else None)
-        self.seconds = 0.0
-
-    def come_to_end(self, kills: int = 0) -> None:
-        """Live until the graph has come to its end or something is wrong; the first so many lives are to be killed."""
-        self.folder.mkdir(parents=True)
-        counts, began = self.audit.counts, time.monotonic()
-        for life in range(100):
-            end = self._life(life, self._moment() if counts["kills"] < kills else None)
-            counts["processes"] += 1
-            counts["kills"] += end == KILLED
-            self.audit.look()
-            if end == DONE:
-                self.audit.finish()
-            elif end == WAITS:
-                self._answer()
-            elif end != KILLED:
-                self.audit.complain(f"life {life} ended with {end}:\n{(self.folder / 'stderr').read_text()}")
-            if end == DONE or self.audit.complaints:
-                break
-        else:
-            self.audit.complain("it never comes to its end")
-        self.seconds = time.monotonic() - began
-        counts["rounds"] += 1
-
-    def _moment(self) -> float:
-        """After how many seconds a life is to be killed: anywhere in what is left to do, often very early or late."""
-        assert self._calm is not None
-        done, all = (len({line.label for line in lines_of(round.folder)}) for round in (self, self._calm))
-        left = self._calm.seconds * max(0.2, 1 - done / all)
-        low, high = self._chance.choice([(0, 0.1), (0.9, 1.1), (0, 1), (0, 1), (0, 1), (0, 1)])
-        return self._chance.uniform(low, high) * left
-
-    def _life(self, life: int, delay: float | None) -> int:
-        """Live one life, killed after so many seconds; gives how it ended."""
-        pid, began = begun(self.plan, self.folder, life), time.monotonic()
-        until = PATIENCE if delay is None else delay
-        while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
-            left = began + until - time.monotonic()
-            if left <= 0:
-                os.kill(pid, signal.SIGKILL)
-                _, status = os.waitpid(pid, 0)
-                if delay is None:
-                    self.audit.complain(f"life {life} hung:\n{(self.folder / 'stderr').read_text()}")
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(min(left, 0.001))
-
-    def _answer(self) -> None:
-        """Answer some of the open questions from this process."""
-        with closing(SqliteSaver(self.folder / "flows.db")) as saver:
-            rows = [row for _, row in saver.questions("t")]
-            for row in self._chance.sample(rows, self._chance.randint(1, len(rows))):
-                answer = f"{self._chance.getrandbits(32):08x}"
-                saver.answer("t", {row.id: answer})
-                self.audit.answered(saver.serde.loads(row.payload), answer)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--durability", choices=["sync", "async", "exit"], default="sync")
-    parser.add_argument("--shape", choices=list(GRAPHS))
-    parser.add_argument("--kills", type=int, default=6, help="at most so many a round")
-    parser.add_argument("--only", type=int, help="this round alone")
-    given = parser.parse_args(arguments)
-    counts: Counter[str] = Counter()
-    began, wrong = time.monotonic(), 0
-    folder = Path(tempfile.mkdtemp(prefix="killing-graphs-"))
-    for index in range(given.rounds) if given.only is None else [given.only]:
-        chance = random.Random(f"{given.seed} {index}")
-        plan = plan_of(chance, given.durability, given.shape or list(GRAPHS)[index % len(GRAPHS)])
-        here = folder / str(index)
-        calm = Round(plan, here / "calm", chance)
-        calm.come_to_end()
-        one = calm
-        if not calm.audit.complaints:
-            one = Round(plan, here / "killed", chance, calm)
-            one.come_to_end(kills=chance.randint(1, given.kills))
-        counts += one.audit.counts
-        if one.audit.complaints:
-            wrong += 1
-            print(f"round {index} ({plan}), kept in {here}:")
-            print("\n".join(f"  {text}" for text in one.audit.complaints), flush=True)
-        else:
-            shutil.rmtree(here)
-    print(f"seed {given.seed}, durability {given.durability}: {time.monotonic() - began:.0f} s, {wrong} rounds wrong")
-    for name, count in sorted(counts.items()):
-        print(f"{count:8} {name}")
-    if not wrong:
-        shutil.rmtree(folder)
-    return 1 if wrong else 0
+    def told(self) -> Sequence[str]:
+        return list({line.label for line in lines_of(self.folder)})
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(rounds.main(None, __doc__, GRAPHS, plan_of, Round))
