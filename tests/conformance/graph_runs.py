@@ -4,9 +4,29 @@ The sentences of a library's errors are left out, their classes are kept.
 """
 
 import builtins
+import operator
+from typing import Annotated, TypedDict
 
 MODES = ["values", "updates", "tasks", "checkpoints", "custom"]
 FEW_STEPS = {"configurable": {"thread_id": "t"}, "recursion_limit": 25}
+
+
+class State(TypedDict):
+    n: int
+    log: Annotated[list, operator.add]
+
+
+def note(name):
+    """A node that logs its name."""
+    return lambda state: {"log": [name]}
+
+
+def graph_of(kit, *names, state=State):
+    """Nodes that log their names, without edges."""
+    graph = kit.StateGraph(state)
+    for name in names:
+        graph.add_node(name, note(name))
+    return graph
 
 
 def line(kit, state, *nodes, **compiled):

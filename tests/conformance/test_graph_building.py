@@ -12,14 +12,9 @@ import pytest
 from langchain_core.runnables import RunnableLambda
 from pydantic import BaseModel
 
-from tests.conformance.graph_runs import asked, line, run, runs, saved
+from tests.conformance.graph_runs import State, asked, graph_of, line, note, run, runs, saved
 
 awaited = pytest.mark.parametrize("way", ["awaited"], indirect=True)
-
-
-class State(TypedDict):
-    n: int
-    log: Annotated[list, operator.add]
 
 
 class Typed(TypedDict):
@@ -64,18 +59,6 @@ class NarrowData:
 
 class NarrowModel(BaseModel):
     n: int = -1
-
-
-def note(name):
-    return lambda state: {"log": [name]}
-
-
-def graph_of(kit, *names, state=State):
-    """Nodes that log their names, without edges."""
-    graph = kit.StateGraph(state)
-    for name in names:
-        graph.add_node(name, note(name))
-    return graph
 
 
 def joined(shown):

@@ -6,15 +6,10 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from tests.conformance.graph_runs import asked, line, run, runs, saved
+from tests.conformance.graph_runs import State, asked, graph_of, line, note, run, runs, saved
 
 awaited = pytest.mark.parametrize("way", ["awaited"], indirect=True)
 THREAD = {"configurable": {"thread_id": "t"}}
-
-
-class State(TypedDict):
-    n: int
-    log: Annotated[list, operator.add]
 
 
 class Item(TypedDict):
@@ -25,17 +20,6 @@ class Item(TypedDict):
 class Thing:
     def __init__(self, n):
         self.n = n
-
-
-def note(name):
-    return lambda state: {"log": [name]}
-
-
-def graph_of(kit, *names, state=State):
-    graph = kit.StateGraph(state)
-    for name in names:
-        graph.add_node(name, note(name))
-    return graph
 
 
 def limited(limit):
