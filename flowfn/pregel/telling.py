@@ -181,8 +181,7 @@ class Telling:
                 del told["interrupts"]
             state = inner_address(place.thread, place.ns, task)
             tasks.append({"id": task.id, "name": task.name, **told, "state": state})
-        is_shown = ({*metadata} - {"run"} if self.is_going_on else {*SHOWN}).__contains__
-        shown = {key: value for key, value in metadata.items() if is_shown(key)}
+        shown = {key: value for key, value in metadata.items() if key in SHOWN or (self.is_going_on and key != "run")}
         return parts.checkpoint(
             self._config(id),
             None if parent is None else self._config(parent),
