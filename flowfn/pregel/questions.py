@@ -149,11 +149,21 @@ def questions_of(
         ns: the namespace of the program whose tasks they are.
     """
     asked: dict[str, list[QuestionRow]] = {task.id: [] for task in due}
-    unfinished = [task for task in due if task.id not in finished] or due
+    asking = {task.key: task for task in due}
+    around: dict[str, DueTask] = {}
+    for task in due:
+        around[f"{task.name}:{task.id}"] = task
+        around.setdefault(task.name, task)
+    waiting = next((task for task in due if task.id not in finished), due[0] if due else None)
+    depth = len(ns.split("|")) if ns else 0
     for question in questions:
-        mine = [task for task in due if question.caller == task.key or is_inside(question.ns, ns, task)]
-        for task in (mine or (unfinished if question.ns == ns else ()))[:1]:
-            asked[task.id].append(question)
+        found: DueTask | None = None
+        if question.ns == ns:
+            found = asking.get(question.caller, waiting)
+        elif is_inside(question.ns, ns):
+            found = around.get(question.ns.split("|")[depth])
+        if found is not None:
+            asked[found.id].append(question)
     return asked
 
 
@@ -162,14 +172,14 @@ def last_asked(questions: Sequence[QuestionRow]) -> list[QuestionRow]:
     return list({(row.ns, row.caller): row for row in questions}.values())
 
 
-def is_inside(inner: str, ns: str, task: DueTask | None = None) -> bool:
-    """Whether a namespace is that of a program which runs in the program of `ns`, or in one task of it.
+def is_inside(inner: str, ns: str) -> bool:
+    """Whether a namespace is that of a program which runs in the program of `ns`.
 
     A program that remembers has a namespace of names alone, without the ids of the tasks around it.
     """
-    parts = inner.split("|") if inner else []
-    around = [*(ns.split("|") if ns else ()), *([] if task is None else [f"{task.name}:{task.id}"])]
-    is_deeper = len(parts) >= len(around) if task is not None else len(parts) > len(around)
-    return is_deeper and all(
-        part in (whole, whole.partition(":")[0]) for part, whole in zip(parts, around, strict=False)
+    parts, around = inner.split("|"), ns.split("|") if ns else []
+    return (
+        inner != ""
+        and len(parts) > len(around)
+        and all(part in (whole, whole.partition(":")[0]) for part, whole in zip(parts, around, strict=False))
     )
